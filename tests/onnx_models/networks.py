@@ -28,7 +28,7 @@ from tests.suites.architectures import models
 from tests.suites.architectures.measured import CALIBRATED_WITH, decibels, outputs
 
 CLOSE = 0.5
-"""The largest difference in dB between both ways."""
+"""Decibels by which the way through ONNX may be worse."""
 
 
 def figures(model: Any, given: list[Any], example: Any) -> tuple[int, int, int, float, float]:
@@ -67,7 +67,7 @@ def row(name: str) -> str:
         except Exception as error:
             return f"{name:24} {type(error).__name__}: {error}"
     second = figures((module, module), given, given[0])
-    same = first[:3] == second[:3] and abs(first[3] - second[3]) <= CLOSE
+    same = first[:3] == second[:3] and first[3] >= second[3] - CLOSE
     return (
         f"{name:24} {first[0]:3} {second[0]:3}  {first[1]:4} {second[1]:4}  {first[2]:3} {second[2]:3}  {first[3]:6.2f} {second[3]:6.2f}  "
         f"{first[4]:5.1f} {second[4]:5.1f}  {'' if same else 'differs'}"

@@ -37,8 +37,7 @@ MOST_CONSTANT_BYTES = 1 << 27
 _OWN = ("", "ai.onnx")
 
 _ARRAYS = {
-    np.dtype(np.float16): np.float32, np.dtype(np.float64): np.float32, np.dtype(np.uint16): np.int32,
-    np.dtype(np.uint32): np.int64, np.dtype(np.uint64): np.int64,
+    np.dtype(np.float16): np.float32, np.dtype(np.float64): np.float32, np.dtype(np.uint32): np.int64, np.dtype(np.uint64): np.int64,
 }  # fmt: skip
 """The types as which arrays are read whose own type PyTorch's operators lack, or the NPU does not compute."""
 
@@ -134,7 +133,24 @@ def _all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterable[onnx.NodeProto]:
                 yield from _all_nodes(attribute.g.node)
 
 
-_CONTROL = ("If", "Loop", "Scan", "Shape", "Size")
+QUANTIZING = {
+    "QuantizeLinear": 1, "QLinearConv": 6, "QLinearMatMul": 6, "QLinearAdd": 6, "QLinearMul": 6, "QGemm": 7, "QLinearConcat": 0,
+    **dict.fromkeys(("QLinearSigmoid", "QLinearLeakyRelu", "QLinearAveragePool", "QLinearGlobalAveragePool"), 3),
+    **dict.fromkeys(("QLinearReduceMean", "QLinearSoftmax"), 3),
+}  # fmt: skip
+"""The place of the result's scale among the inputs of each operator whose result is quantized; the zero point is next to it."""
+
+MOVES = (
+    "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Split", "Gather", "Expand", "MaxPool", "DepthToSpace",
+    "SpaceToDepth", "Identity", "Tile",
+)  # fmt: skip
+"""The operators whose results are elements of their first input, whatever the elements mean."""
+
+NORMALIZATIONS = (
+    "LayerNormalization", "RMSNormalization", "InstanceNormalization", "GroupNormalization", "BatchNormalization",
+)  # fmt: skip
+
+_CONTROL = ("If", "Loop", "Scan", "Shape", "Size", "DynamicQuantizeLinear")
 """The operators that the importer computes itself."""
 
 
@@ -158,6 +174,7 @@ class Importer:
     _modules: set[str] = field(default_factory=set, repr=False)
     _makers: dict[str, Step] = field(default_factory=dict, repr=False)
     _readers: dict[str, list[str]] = field(default_factory=lambda: collections.defaultdict(list), repr=False)
+    _quantization: dict[str, tuple[str, ...]] = field(default_factory=dict, repr=False)
     _iterations: int = 0
     _given_bytes: int = 0
     _constant_bytes: int = 0
@@ -217,6 +234,10 @@ class Importer:
     def _step(
         self, node: NodeView, row: Converter, proto: onnx.NodeProto, inputs: tuple[str, ...], outputs: tuple[str, ...]
     ) -> None:
+        if node.operator in MOVES and inputs[0] in self._quantization:
+            self._moved(node, row, proto, inputs, outputs)
+            return
+        inputs = self._with_real_numbers(node, inputs)
         is_known = all(not name or name in self.constants for name in inputs)
         if is_known and row.folds:
             with self._mode:
@@ -242,6 +263,33 @@ class Importer:
         self.shapes |= {name: value for name, value in zip(outputs, values, strict=False) if name}
         self.steps.append(Step(node, row, self._module(proto), inputs, outputs))
         self._makers |= dict.fromkeys(filter(None, outputs), self.steps[-1])
+        if (place := QUANTIZING.get(node.operator)) is not None and place < len(inputs):
+            self._quantization[outputs[0]] = inputs[place : place + 2]
+
+    def _with_real_numbers(self, node: NodeView, inputs: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the inputs of a normalization with quantized constants as real ones, since its kernel takes these."""
+        made = list(inputs)
+        for place in range(1, len(inputs)) if node.operator in NORMALIZATIONS else ():
+            step = self.maker(inputs[place])
+            if (
+                step
+                and step.node.operator == "DequantizeLinear"
+                and all(name in self.constants for name in step.inputs)
+            ):
+                made[place] = f"{inputs[place]}@real"
+                self.constants[made[place]] = self.computed([step], {})[inputs[place]].numpy()
+        return tuple(made)
+
+    def _moved(
+        self, node: NodeView, row: Converter, proto: onnx.NodeProto, inputs: tuple[str, ...], outputs: tuple[str, ...]
+    ) -> None:
+        """Enter an operator that moves quantized values as one of real values between both conversions, as quantized models have it."""
+        held = self._quantization[inputs[0]]
+        self.enter("DequantizeLinear", {}, (inputs[0], *held), f"{outputs[0]}@real")
+        between = tuple(name and f"{name}@moved" for name in outputs)
+        self._step(replace(node, names=between), row, proto, (f"{outputs[0]}@real", *inputs[1:]), between)
+        for name in filter(None, outputs):
+            self.enter("QuantizeLinear", {}, (f"{name}@moved", *held), name)
 
     def maker(self, name: str) -> Step | None:
         """Return the step that computes a value; None for inputs and constants."""
@@ -331,6 +379,23 @@ class Importer:
         self.constants[outputs[0]] = np.array(
             self._extents(inputs[0])[slice(given.get("start", 0), given.get("end"))], np.int64
         )
+
+    def _dynamicquantizelinear_node(
+        self, proto: onnx.NodeProto, inputs: tuple[str, ...], outputs: tuple[str, ...], names: dict[str, str]
+    ) -> None:
+        """Read dynamic quantization as the values that it quantizes, with the scale 1: products with their integers are float products."""
+        readers = [operator for name in proto.output for operator in self.readers(name)]
+        if "" in readers or not set(self.readers(proto.output[0])) <= {
+            "MatMulInteger",
+            "ConvInteger",
+            "DequantizeLinear",
+        }:
+            raise Refused(
+                "gives integers with a scale that is computed from data. Quantize the float model with fixed scales, as onnxruntime's "
+                "quantize_static does, or compile the float model"
+            )
+        self._alias(outputs[0], inputs[0])
+        self.constants |= {outputs[1]: np.array(1, np.float32), outputs[2]: np.array(0, np.uint8)}
 
     def _size_node(
         self, proto: onnx.NodeProto, inputs: tuple[str, ...], outputs: tuple[str, ...], names: dict[str, str]

@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from openneutron.pytorch.onnx.operators import OPERATORS
 from openneutron.pytorch.onnx.operators.table import OWN, NodeView, Values, converts
 
 if TYPE_CHECKING:
@@ -56,9 +57,16 @@ def idiom_of(importer: Importer, node: NodeView, inputs: tuple[str, ...]) -> Idi
 def _made_by(importer: Importer, name: str, *operators: str) -> Step | None:
     """Return the step that computes a value, if it is one of these operators; copies are seen through."""
     step = importer.maker(name)
-    while step is not None and step.node.operator == "Identity":
+    while step is not None and _is_copy(importer, step):
         step = importer.maker(step.inputs[0])
     return step if step is not None and step.node.operator in operators else None
+
+
+def _is_copy(importer: Importer, step: Step) -> bool:
+    source = importer.shapes.get(step.inputs[0]) if step.inputs else None
+    return step.node.operator == "Identity" or (
+        step.node.operator == "Cast" and source is not None and source.dtype == importer.shapes[step.outputs[0]].dtype
+    )
 
 
 def _constant_and_other(importer: Importer, inputs: Sequence[str]) -> tuple[np.ndarray[Any, Any], str] | None:
@@ -198,6 +206,35 @@ def _untransposed(importer: Importer, name: str) -> str:
 @converts("Attention", domain=OWN)
 def _attention(node: NodeView, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Values:
     return F.scaled_dot_product_attention(q, k, v, mask, scale=node.get("scale"))
+
+
+# -- products of dynamically quantized values ---------------------------------------------------------------------------
+
+
+@_ends("Mul")
+def _find_scaled_product(importer: Importer, node: NodeView, inputs: tuple[str, ...]) -> Idiom | None:
+    """Find a product with integer weights and their scales behind it: a product with real weights."""
+    operands = _constant_and_other(importer, inputs)
+    product = operands and _made_by(importer, operands[1], "MatMulInteger", "ConvInteger")
+    if not operands or not product or product.inputs[1] not in importer.constants:
+        return None
+    if not importer.shapes[product.outputs[0]].is_floating_point():
+        return None
+    weights, scale = importer.constants[product.inputs[1]], operands[0]
+    zero = importer.constants.get(product.inputs[3]) if len(product.inputs) > 3 else None
+    parts = [np.zeros(1) if one is None else np.asarray(one, np.float32).reshape(-1) for one in (zero, scale)]
+    if product.node.operator == "ConvInteger":
+        parts = [one.reshape(-1, *[1] * (weights.ndim - 1)) for one in parts]
+    elif scale.size > 1 and scale.shape[-1:] != (scale.size,):
+        return None
+    real = ((weights.astype(np.float32) - parts[0]) * parts[1]).astype(np.float32)
+    if real.shape != weights.shape:
+        return None
+    operator = product.node.operator.removesuffix("Integer")
+    return Idiom(operator, product.node.attributes, (product.inputs[0], _constant(importer, node.names[0], real)))
+
+
+OPERATORS.update({(OWN, operator): OPERATORS["", operator] for operator in ("MatMul", "Conv")})
 
 
 # -- adaptive pooling with windows of different sizes -------------------------------------------------------------------

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from openneutron.pytorch.onnx.operators.table import NodeView, Refused, Values, converts, scalar
+from openneutron.pytorch.onnx.operators.table import NodeView, Refused, Values, cast, converts, scalar
 
 _SAME: dict[str, Callable[..., Tensor]] = {
     "Abs": torch.abs, "Acos": torch.acos, "Acosh": torch.acosh, "Asin": torch.asin, "Asinh": torch.asinh, "Atan": torch.atan,
@@ -94,12 +94,12 @@ for _operator in _ARITHMETIC:
 def _pow(node: NodeView, a: Tensor, b: Any) -> Values:
     """A constant exponent is a number, as PyTorch's models have it."""
     if isinstance(b, Tensor):
-        return torch.pow(a, b).to(a.dtype)
+        return cast(torch.pow(a, b), a.dtype)
     if b.size > 1 or b.ndim > a.dim():
-        return torch.pow(a, node.constant("exponent", b)).to(a.dtype)
+        return cast(torch.pow(a, node.constant("exponent", b)), a.dtype)
     exponent = float(b.reshape(()))
     y = torch.pow(a, int(exponent) if exponent.is_integer() else exponent)
-    return y if y.dtype == a.dtype else y.to(a.dtype)
+    return cast(y, a.dtype)
 
 
 @converts("Mod")
@@ -109,9 +109,9 @@ def _mod(node: NodeView, a: Tensor, b: Tensor) -> Values:
 
 @converts("BitShift")
 def _bit_shift(node: NodeView, a: Tensor, b: Tensor) -> Values:
-    wide, by = a.to(torch.int64), b.to(torch.int64)
+    wide, by = cast(a, torch.int64), cast(b, torch.int64)
     shifted = wide << by if node.get("direction") in ("LEFT", b"LEFT") else wide >> by
-    return shifted.to(a.dtype)
+    return cast(shifted, a.dtype)
 
 
 @converts("Max")
@@ -240,19 +240,18 @@ def type_of(number: int) -> torch.dtype:
 
 @converts("Cast")
 def _cast(node: NodeView, x: Tensor) -> Values:
-    kind = type_of(node.get("to"))
-    return x if x.dtype == kind else x.to(kind)
+    return cast(x, type_of(node.get("to")))
 
 
 @converts("CastLike")
 def _cast_like(node: NodeView, x: Tensor, like: Tensor) -> Values:
-    return x if x.dtype == like.dtype else x.to(like.dtype)
+    return cast(x, like.dtype)
 
 
 @converts("CumSum", structure=(1,))
 def _cum_sum(node: NodeView, x: Tensor, axis: Any) -> Values:
     at = int(scalar(axis, 0))
     x = x.flip(at) if node.get("reverse", 0) else x
-    y = torch.cumsum(x, at).to(x.dtype)
+    y = cast(torch.cumsum(x, at), x.dtype)
     y = y - x if node.get("exclusive", 0) else y
     return y.flip(at) if node.get("reverse", 0) else y

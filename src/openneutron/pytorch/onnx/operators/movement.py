@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from openneutron.pytorch.onnx.operators.table import NodeView, Refused, Values, converts, integers, scalar
+from openneutron.pytorch.onnx.operators.table import NodeView, Refused, Values, cast, converts, integers, scalar
 
 
 @converts("Gather", constants=(1,))
@@ -30,12 +30,12 @@ def _gather(node: NodeView, x: Tensor, indices: Any) -> Values:
         indices = node.constant("indices", indices.astype(np.int64) % size)
     if axis == 0 and x.dim() == 2:
         return F.embedding(indices, x)
-    taken = x.index_select(axis, indices.reshape(-1).to(torch.int64))
+    taken = x.index_select(axis, cast(indices.reshape(-1), torch.int64))
     return taken.reshape(*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
 
 
 def _positive(indices: Tensor, size: int) -> Tensor:
-    return torch.where(indices < 0, indices + size, indices).to(torch.int64)
+    return cast(torch.where(indices < 0, indices + size, indices), torch.int64)
 
 
 @converts("GatherElements")

@@ -17,9 +17,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from openneutron.pytorch.onnx.operators.table import OPERATORS, NodeView, Refused, Values, converts
+from openneutron.pytorch.onnx.operators.table import OPERATORS, NodeView, Refused, Values, cast, converts
 
 _q = torch.ops.quantized_decomposed
+
+_MICROSOFT = "com.microsoft"
 
 UNSIGNED = 128
 """The difference between a uint8 and the int8 of the same real value."""
@@ -57,8 +59,13 @@ def quantize(node: NodeView, x: Tensor, scale: Any, zero: Any, name: str = "y") 
     )
 
 
-def dequantize(node: NodeView, x: Tensor, scale: Any, zero: Any, name: str = "x") -> Tensor:
-    """Return integers as a float tensor."""
+def dequantize(node: NodeView, x: Any, scale: Any, zero: Any, name: str = "x") -> Tensor:
+    """Return integers as a float tensor. ``x`` is an array if it is constant."""
+    if isinstance(x, Tensor) and x.is_floating_point():
+        return x  # a dynamic quantization, which is read as the values that it quantizes
+    if node.get("block_size", 0):
+        return _of_blocks(node, x, scale, zero, name)
+    x = _signed(node, x, name)
     if zero is None:
         zero = np.zeros(np.asarray(scale).shape, {torch.int32: np.int32, torch.int16: np.int16}.get(x.dtype, np.int8))
     scales, points, kind = _parameters(scale, zero, "dequantizes")
@@ -71,6 +78,26 @@ def dequantize(node: NodeView, x: Tensor, scale: Any, zero: Any, name: str = "x"
     )
 
 
+def _signed(node: NodeView, x: Any, name: str) -> Tensor:
+    """Return integers as a tensor; unsigned constants, and inputs of the model, as the signed ones of the same real values."""
+    middle = {"uint8": UNSIGNED, "uint16": UNSIGNED * 256}.get(str(x.dtype).removeprefix("torch."), 0)
+    if not isinstance(x, Tensor):
+        return node.constant(f"{name}_values", (x.astype(np.int32) - middle).astype(f"i{x.itemsize}") if middle else x)
+    return (x.to(torch.int32) - middle).to(torch.int8 if middle == UNSIGNED else torch.int16) if middle else x
+
+
+def _of_blocks(node: NodeView, x: Any, scale: Any, zero: Any, name: str) -> Tensor:
+    """Return constants with a scale for each block along an axis as their real values, which are then quantized as others are."""
+    if any(isinstance(one, Tensor) for one in (x, scale, zero)):
+        raise Refused("has scales for blocks of values that are computed from data")
+    axis, block = int(node.get("axis", 1)), int(node.get("block_size"))
+    scales, points = (
+        np.repeat(np.asarray(one, np.float32), block, axis).take(range(x.shape[axis]), axis)
+        for one in (scale, np.zeros_like(scale) if zero is None else zero)
+    )
+    return node.constant(f"{name}_real", (x.astype(np.float32) - points) * scales)
+
+
 def _axis(node: NodeView, x: Tensor, scales: np.ndarray[Any, Any]) -> int:
     axis = int(node.get("axis", 1))
     if node.get("block_size", 0) or scales.ndim != 1:
@@ -78,20 +105,49 @@ def _axis(node: NodeView, x: Tensor, scales: np.ndarray[Any, Any]) -> int:
     return axis % x.dim()
 
 
+@converts("QuantizeLinear", constants=(1, 2), folds=False, domain=_MICROSOFT)
 @converts("QuantizeLinear", constants=(1, 2), folds=False)
 def _quantize(node: NodeView, x: Tensor, scale: Any, zero: Any = None) -> Values:
-    return quantize(node, x.to(torch.float32), scale, zero)
+    return quantize(node, cast(x, torch.float32), scale, zero)
 
 
-@converts("DequantizeLinear", constants=(1, 2), folds=False)
-def _dequantize(node: NodeView, x: Tensor, scale: Any, zero: Any = None) -> Values:
+@converts("DequantizeLinear", constants=(0, 1, 2), folds=False, domain=_MICROSOFT)
+@converts("DequantizeLinear", constants=(0, 1, 2), folds=False)
+def _dequantize(node: NodeView, x: Any, scale: Any, zero: Any = None) -> Values:
     return dequantize(node, x, scale, zero)
 
 
+# -- dynamic quantization: products of the values themselves, and of the real values of the weights -----------------------
+
+
+def _real(node: NodeView, x: Any, zero: Any, name: str) -> Tensor:
+    """Return integers without their zero point, as floats; values that are dynamically quantized are floats already."""
+    if isinstance(x, Tensor) and x.is_floating_point():
+        return x
+    points = np.zeros((), np.int8) if zero is None else np.asarray(zero)
+    points = points.reshape(-1, *[1] * (x.ndim - 1)) if points.ndim == 1 and node.operator == "ConvInteger" else points
+    if not isinstance(x, Tensor):
+        return node.constant(f"{name}_real", x.astype(np.float32) - points)
+    shift = UNSIGNED if points.dtype == np.uint8 and x.dtype == torch.int8 else 0
+    return x.to(torch.float32) - node.constant(f"{name}_zero", points.astype(np.float32) - shift)
+
+
+@converts("MatMulInteger", "ConvInteger", constants=(1, 2, 3), folds=False)
+def _integer_product(node: NodeView, a: Tensor, b: Any, a_zero: Any = None, b_zero: Any = None) -> Values:
+    y = _float(node, node.operator.removesuffix("Integer"), _real(node, a, a_zero, "a"), _real(node, b, b_zero, "b"))
+    return y if a.is_floating_point() else y.to(torch.int32)
+
+
+@converts("DynamicQuantizeMatMul", structure=(1, 2, 3), folds=False, domain=_MICROSOFT)
+def _dynamic_matmul(
+    node: NodeView, a: Tensor, b: Any, scale: Any, zero: Any = None, bias: Tensor | None = None
+) -> Values:
+    real = (b.astype(np.float32) - (0 if zero is None else zero)) * scale
+    y = torch.matmul(a, node.constant("weights", real.astype(np.float32)))
+    return y if bias is None else y + bias
+
+
 # -- quantized operators ------------------------------------------------------------------------------------------------
-
-
-_MICROSOFT = "com.microsoft"
 
 
 def _float(node: NodeView, operator: str, *inputs: Tensor) -> Tensor:
@@ -101,10 +157,10 @@ def _float(node: NodeView, operator: str, *inputs: Tensor) -> Tensor:
     return made
 
 
-@converts("QLinearConv", constants=(1, 2, 4, 5, 6, 7), folds=False)
+@converts("QLinearConv", constants=(1, 2, 3, 4, 5, 6, 7, 8), folds=False)
 def _qlinear_conv(
-    node: NodeView, x: Tensor, x_scale: Any, x_zero: Any, w: Tensor, w_scale: Any, w_zero: Any, y_scale: Any, y_zero: Any,
-    bias: Tensor | None = None,
+    node: NodeView, x: Tensor, x_scale: Any, x_zero: Any, w: Any, w_scale: Any, w_zero: Any, y_scale: Any, y_zero: Any,
+    bias: Any = None,
 ) -> Values:  # fmt: skip
     of_weights = replace(node, attributes={"axis": 0})
     scales = np.asarray(w_scale, np.float32)
@@ -118,7 +174,7 @@ def _qlinear_conv(
     return quantize(node, y, y_scale, y_zero)
 
 
-@converts("QLinearMatMul", constants=(1, 2, 4, 5, 6, 7), folds=False)
+@converts("QLinearMatMul", constants=(1, 2, 3, 4, 5, 6, 7), folds=False)
 def _qlinear_matmul(
     node: NodeView,
     a: Tensor,
@@ -135,7 +191,7 @@ def _qlinear_matmul(
     return quantize(node, y, y_scale, y_zero)
 
 
-@converts("QLinearAdd", "QLinearMul", constants=(1, 2, 4, 5, 6, 7), folds=False, domain=_MICROSOFT)
+@converts("QLinearAdd", "QLinearMul", constants=(0, 1, 2, 3, 4, 5, 6, 7), folds=False, domain=_MICROSOFT)
 def _qlinear_binary(
     node: NodeView,
     a: Tensor,
@@ -182,7 +238,7 @@ def _qlinear_concat(node: NodeView, y_scale: Any, y_zero: Any, *inputs: Any) -> 
     return quantize(node, torch.cat(operands, node.get("axis", 1)), y_scale, y_zero)
 
 
-@converts("QGemm", constants=(1, 2, 4, 5, 7, 8), folds=False, domain=_MICROSOFT)
+@converts("QGemm", constants=(1, 2, 3, 4, 5, 6, 7, 8), folds=False, domain=_MICROSOFT)
 def _qgemm(
     node: NodeView, a: Tensor, a_scale: Any, a_zero: Any, b: Tensor, b_scale: Any, b_zero: Any, c: Tensor | None = None,
     y_scale: Any = None, y_zero: Any = None,

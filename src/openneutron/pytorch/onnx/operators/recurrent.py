@@ -7,6 +7,7 @@ Where PyTorch's own layer computes the same, the node becomes this layer. Otherw
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -74,6 +75,19 @@ def _recurrent(
         outputs = outputs.permute(2, 0, 1, 3)
         last, cells = last.transpose(0, 1), None if cells is None else cells.transpose(0, 1)
     return (outputs, last) if cells is None else (outputs, last, cells)
+
+
+@converts("DynamicQuantizeLSTM", structure=(1, 2, 3, 4, 7, 8, 9, 10, 11), domain="com.microsoft")
+def _dynamic_lstm(node: NodeView, x: Tensor, weights: Array, recurrence: Array, *others: Any) -> Values:
+    """Return the results of an LSTM with the real values of its weights, which are (directions, inputs, gates) here."""
+    bias, lengths, h0, c0, peepholes = others[:5]
+    real = [
+        ((values.astype(np.float32) - zero.reshape(len(zero), 1, -1)) * scale.reshape(len(scale), 1, -1)).transpose(
+            0, 2, 1
+        )
+        for values, scale, zero in ((weights, *others[5:7]), (recurrence, *others[7:9]))
+    ]
+    return _recurrent(replace(node, operator="LSTM"), x, *real, bias, lengths, h0, c0, peepholes)
 
 
 def _in_order(operator: str, array: Array) -> Array:

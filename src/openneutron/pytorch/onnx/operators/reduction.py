@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from openneutron.pytorch.onnx.operators.table import NodeView, Values, axes_of, converts, integers
+from openneutron.pytorch.onnx.operators.table import NodeView, Values, axes_of, cast, converts, integers
 
 
 def _product(x: Tensor, axes: list[int], keep: bool) -> Tensor:
     for axis in sorted(axes, reverse=True):
-        x = torch.prod(x, axis, keepdim=keep).to(x.dtype)
+        x = cast(torch.prod(x, axis, keepdim=keep), x.dtype)
     return x
 
 
@@ -25,7 +25,7 @@ _REDUCTIONS: dict[str, Callable[[Tensor, list[int], bool], Tensor]] = {
     "ReduceMin": lambda x, axes, keep: torch.amin(x, axes, keep),
     "ReduceProd": _product,
     "ReduceL1": lambda x, axes, keep: torch.sum(torch.abs(x), axes, keep),
-    "ReduceL2": lambda x, axes, keep: torch.linalg.vector_norm(x.to(torch.float32), 2, axes, keep).to(x.dtype),
+    "ReduceL2": lambda x, axes, keep: cast(torch.linalg.vector_norm(cast(x, torch.float32), 2, axes, keep), x.dtype),
     "ReduceSumSquare": lambda x, axes, keep: torch.sum(x * x, axes, keep),
     "ReduceLogSum": lambda x, axes, keep: torch.log(torch.sum(x, axes, keep)),
     "ReduceLogSumExp": lambda x, axes, keep: torch.logsumexp(x, axes, keep),

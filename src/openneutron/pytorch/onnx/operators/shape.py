@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from openneutron.pytorch.onnx.operators.elementwise import type_of
-from openneutron.pytorch.onnx.operators.table import NodeView, Refused, Values, axes_of, converts, integers
+from openneutron.pytorch.onnx.operators.table import NodeView, Refused, Values, axes_of, cast, converts, integers
 
 
 @converts("Reshape", structure=(1,))
@@ -154,7 +154,7 @@ def _eye_like(node: NodeView, x: Tensor) -> Values:
 @converts("OneHot", structure=(1, 2))
 def _one_hot(node: NodeView, indices: Tensor, depth: Any, values: Any) -> Values:
     count, axis = integers(depth)[0], node.get("axis", -1)
-    at = indices.to(torch.int64)
+    at = cast(indices, torch.int64)
     at = torch.where(at < 0, at + count, at)
     axis = axis % (indices.dim() + 1)
     shape = [1] * (indices.dim() + 1)

@@ -93,6 +93,11 @@ def converts(
     return enter
 
 
+def cast(x: torch.Tensor, kind: torch.dtype) -> torch.Tensor:
+    """Return a tensor of a type. torch.export records a conversion to the same type too, and a quantized operator does not end in one."""
+    return x if x.dtype == kind else x.to(kind)
+
+
 def integers(values: Any) -> list[int]:
     """Return the elements of an array, or of a list, as Python integers."""
     return [int(value) for value in np.asarray(values).reshape(-1)]

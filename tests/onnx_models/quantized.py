@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Files that onnxruntime quantizes, compiled and compared with onnxruntime's own results.
+
+    python -m tests.onnx_models.quantized [--folder FOLDER] [NAME ...]
+
+Each network is exported by ``torch.onnx.export`` and quantized by ``quantize_static`` per channel with random samples: QDQ with int8, uint8
+and int16 activations, and the operators with integers (QOperator) with uint8. Nothing is quantized anew: the outputs for the samples are those of
+onnxruntime's CPU result up to rounding. onnxruntime computes a graph as it is written, or with the kernels that its optimizer puts in the place
+of several nodes (its default), which round otherwise. Prints for each file its operators on the NPU and on the CPU; the part of outputs that are
+within one step of the last quantization, ours of the default, the default of the graph as written, and ours of the graph as written; our
+largest difference from the default in steps; and the ratio of signal to difference in dB. ``--folder`` keeps the files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import torch
+from onnx import numpy_helper
+from onnxruntime import quantization
+from onnxruntime.quantization import QuantFormat, QuantType
+
+import openneutron
+from openneutron.device.third_party import suppressed
+from openneutron.errors import OpenNeutronError
+from openneutron.options import DelegationOptions
+from openneutron.pytorch.source import models as own
+from tests.suites.architectures import models
+
+Array = np.ndarray[Any, Any]
+
+OWN = ("ds_cnn", "resnet8", "mobilenet_v2", "transformer_encoder", "lstm_kws")
+"""The built-in networks that are quantized."""
+
+OTHERS = ("bert", "resnet18", "mobilenetv3_large_100", "regnetx_002", "convnext_atto", "vit_tiny_patch16")
+"""The networks of ``tests/suites/architectures`` that are quantized."""
+
+FORMS = {
+    "int8": (QuantFormat.QDQ, QuantType.QInt8),
+    "uint8": (QuantFormat.QDQ, QuantType.QUInt8),
+    "int16": (QuantFormat.QDQ, QuantType.QInt16),
+    "QOperator": (QuantFormat.QOperator, QuantType.QUInt8),
+}
+
+SAMPLES = 5
+
+
+class _Samples(quantization.CalibrationDataReader):  # type: ignore[misc]
+    def __init__(self, samples: list[dict[str, Array]]) -> None:
+        self._waiting: Iterator[dict[str, Array]] = iter(samples)
+
+    def get_next(self) -> dict[str, Array] | None:
+        return next(self._waiting, None)
+
+
+def exported(name: str, folder: Path) -> tuple[Path, list[tuple[torch.Tensor, ...]]]:
+    """Return the float file of a network, and samples."""
+    module, given = models.get(name) if name in models.ARCHITECTURES else own.get(name)
+    if name not in models.ARCHITECTURES:
+        given = [
+            (sample,) if isinstance(sample, torch.Tensor) else tuple(sample) for sample in own.samples(name, SAMPLES)
+        ]
+    path = folder / f"{name}.onnx"
+    if not path.exists():
+        with suppressed(50):
+            torch.onnx.export(module.eval(), given[0], str(path), dynamo=True, verbose=False, external_data=False)
+    return path, given
+
+
+def step_of(model: onnx.ModelProto, values: Array) -> float:
+    """Return the step of the last quantization before the first output; a 255th of the values' range if nothing quantizes the output."""
+    output = model.graph.output[0].name
+    makers = {name: node for node in model.graph.node for name in node.output}
+    held = {tensor.name: tensor for tensor in model.graph.initializer}
+    while output in makers and makers[output].op_type in ("Reshape", "Transpose", "Flatten", "Squeeze"):
+        output = makers[output].input[0]
+    last = makers.get(output)
+    if last is not None and last.op_type == "DequantizeLinear":
+        return float(numpy_helper.to_array(held[last.input[1]]).reshape(-1)[0])
+    return float(np.ptp(values)) / 255
+
+
+def row(name: str, form: str, folder: Path) -> str:
+    """Return the line of a file."""
+    path, given = exported(name, folder)
+    names = [item.name for item in onnx.load(path, load_external_data=False).graph.input]
+    samples = [dict(zip(names, (one.numpy() for one in sample), strict=True)) for sample in given]
+    made, (kind, activations) = folder / f"{name}-{form}.onnx", FORMS[form]
+    plain = onnxruntime.SessionOptions()
+    plain.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    try:
+        if not made.exists():
+            quantization.quantize_static(
+                str(path), str(made), _Samples(samples), quant_format=kind, per_channel=True, activation_type=activations,
+                weight_type=QuantType.QInt8, extra_options={"ActivationSymmetric": activations is QuantType.QInt16},
+            )  # fmt: skip
+        theirs, as_written = (
+            _stacked(session.run(None, sample)[0] for sample in samples)
+            for session in (
+                onnxruntime.InferenceSession(str(made), one, providers=["CPUExecutionProvider"])
+                for one in (None, plain)
+            )
+        )
+    except Exception as error:
+        return f"{name:24} {form:10} onnxruntime can't quantize or run it: {str(error).partition(chr(10))[0][:120]}"
+    try:
+        program = openneutron.compile(made, calibration=given, delegation=DelegationOptions(must_delegate=False))
+        ours = _stacked(program.run(*sample)[0] for sample in given)
+    except OpenNeutronError as error:
+        return f"{name:24} {form:10} refused: {error}"
+    step = step_of(onnx.load(made), theirs)
+    parts = [
+        float((np.abs(one - other) <= 1.001 * step).mean())
+        for one, other in ((ours, theirs), (theirs, as_written), (ours, as_written))
+    ]
+    noise = ((ours - theirs) ** 2).sum()
+    report = program.report
+    return (
+        f"{name:24} {form:10} {report.operators - len(report.on_cpu):4} {len(report.on_cpu):4}  {parts[0]:8.2%} {parts[1]:8.2%} {parts[2]:8.2%}  "
+        f"{np.abs(ours - theirs).max() / step:6.2f}  {10 * np.log10((theirs**2).sum() / noise) if noise else np.inf:6.1f}"
+    )
+
+
+def _stacked(outputs: Iterable[Any]) -> Array:
+    return np.stack([np.asarray(output) for output in outputs]).astype(np.float64)
+
+
+def main(arguments: list[str]) -> int:
+    """Print a line for each file."""
+    parser = argparse.ArgumentParser(prog="python -m tests.onnx_models.quantized", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--folder", type=Path)
+    parser.add_argument("--form", choices=FORMS, action="append")
+    given = parser.parse_args(arguments)
+    importlib.import_module("transformers.models.auto.processing_auto")  # before timm's stand-in for torchvision
+    torch.set_num_threads(1)
+    print(f"{'network':24} {'form':10}  NPU  CPU      ours  default     ours    most     dB")
+    print(f"{'':35}            default  written  written   steps")
+    with tempfile.TemporaryDirectory() as made, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name in given.names or (*OWN, *OTHERS):
+            for form in given.form or FORMS:
+                print(row(name, form, given.folder or Path(made)), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
