@@ -268,7 +268,17 @@ COMMANDS: dict[str, dict[str, Schema]] = {
         "samples": WHOLE,
         "complete": BOOLEAN,
         "metric": or_null(TEXT),
-        "sides": several(record({"side": TEXT, "title": TEXT, "metric": or_null(NUMBER), "right": or_null(WHOLE)})),
+        "sides": several(
+            record(
+                {
+                    "side": TEXT,
+                    "title": TEXT,
+                    "metric": or_null(NUMBER),
+                    "right": or_null(WHOLE),
+                    "metric_at_50": or_null(NUMBER),
+                }
+            )
+        ),
         "pairs": several(PAIR),
         "worst_classes": several(
             record(

@@ -38,7 +38,7 @@ ALLOWED_OUTSIDE: dict[str, set[str]] = {
     "device.pte": set(),
     "litert": {"ai_edge_litert", "ai_edge_quantizer", "flatbuffers", "numpy"},
     "compiler": {"numpy", "ortools"},
-    "device.data": {"PIL", "numpy", "scipy"},
+    "device.data": {"PIL", "numpy", "scipy", "yaml"},
     "device.cache": set(),
     "device.converter": {"eiq_neutron_sdk"},
     "device.simulator": {"numpy"},

@@ -136,7 +136,7 @@ WRONG = {
     ),
     "unknown metric": (
         ["net.py:model", "--metric", "top2"],
-        "error: metric: 'top2' is unknown. A metric is top1, top5, mse or file.py:function. Did you mean 'top5'?\n",
+        "error: metric: 'top2' is unknown. A metric is top1, top5, mse, map or file.py:function. Did you mean 'top5'?\n",
     ),
     "--repair": (
         ["net.py:model", "--repair", "-3"],

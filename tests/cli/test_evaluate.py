@@ -82,7 +82,7 @@ def test_bad_input_is_one_clear_error(refused: Callable[..., str], labelled: Pat
         (): "--data: it is missing; evaluate needs a data set. Give a folder, a .npz file or file.py:loader.",
         ("--data", "absent.npz"): "--data: 'absent.npz' does not exist.",
         ("--data", "colours.npz", "--metric", "top3"): (
-            "metric: 'top3' is unknown. A metric is top1, top5, mse or file.py:function. Did you mean 'top5'?"
+            "metric: 'top3' is unknown. A metric is top1, top5, mse, map or file.py:function. Did you mean 'top5'?"
         ),
         ("--data", "colours.npz", "--workers", "1"): (
             "metric: the label of sample 'colours[3]' is 99; the model has the classes 0 to 9. Correct the labels, or evaluate "

@@ -9,37 +9,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
-from torch import nn
 
-import openneutron as package
-from openneutron.pytorch.source.exporting import METADATA
 from tests.cli.conftest import Command
-
-NAMES = {"0": "cat", "1": "dog"}
-
-
-class OneBox(nn.Module):
-    """A network that finds a dog of 16 by 8 pixels in the middle of a plain picture of 32 by 32 pixels, at each of its four anchors."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.body = nn.Conv2d(3, 6, 16, 16)
-        self.body.weight = nn.Parameter(torch.tensor([0.01, -0.01] * 8).expand(6, 3, 16, 16).clone())  # their sum is 0
-        self.body.bias = nn.Parameter(torch.tensor([16, 16, 16, 8, 0.125, 0.75]))
-
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        return self.body(images).flatten(2)
+from tests.support.one_box import METADATA, one_box
 
 
 @pytest.fixture(scope="module")
 def detector() -> bytes:
-    model = OneBox()
-    metadata = {"task": "detect", "names": NAMES, "imgsz": [32, 32], "stride": 16, "end2end": False}
-    setattr(model, METADATA, metadata)
-    program = package.compile(model, (torch.rand(1, 3, 32, 32),), calibration=[torch.rand(1, 3, 32, 32)])
-    assert program.metadata == metadata
+    program = one_box()
+    assert program.metadata == METADATA
     return program.buffer
 
 

@@ -245,7 +245,7 @@ def test_an_object_that_is_no_source() -> None:
     with pytest.raises(InvalidOptionError) as caught:
         taken(3, option="calibration")
     assert str(caught.value) == (
-        "calibration: it is of type int; it is a folder of pictures, WAV files or .npy files, a .npy or .npz file, or file.py:loader, a "
+        "calibration: it is of type int; it is a folder of pictures, WAV files or .npy files, a .npy or .npz file, COCO's annotations, a data.yaml, or file.py:loader, a "
         "Dataset or DataLoader, or an iterable."
     )
 

@@ -117,8 +117,8 @@ def test_unknown_metrics_are_refused_early(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.chdir(tmp_path)
     (tmp_path / "own_metric.py").write_text(OWN)
     messages = {
-        "top2": "metric: 'top2' is unknown. A metric is top1, top5, mse or file.py:function. Did you mean 'top5'?",
-        "absent.py:f": "metric: 'absent.py' does not exist. A metric is top1, top5, mse or file.py:function.",
+        "top2": "metric: 'top2' is unknown. A metric is top1, top5, mse, map or file.py:function. Did you mean 'top5'?",
+        "absent.py:f": "metric: 'absent.py' does not exist. A metric is top1, top5, mse, map or file.py:function.",
         "own_metric.py:lenth": "'own_metric.py' has no function 'lenth'. Did you mean 'length'?",
     }
     for text, message in messages.items():

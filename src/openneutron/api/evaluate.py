@@ -22,10 +22,12 @@ from openneutron.device.data import ModelInput, Sample, Source
 from openneutron.device.data import source as source_of
 from openneutron.device.data.python_function import parsed
 from openneutron.errors import InvalidOptionError
+from openneutron.features.detection import Detector
 from openneutron.features.evaluation import processes
 from openneutron.features.evaluation.job import EXPORTED, FLOAT, INT8, NPU, PTE, TFLITE, Job, Side
+from openneutron.features.evaluation.metrics import MAP, usual
 from openneutron.features.evaluation.metrics import metric as metric_of
-from openneutron.features.evaluation.metrics import usual
+from openneutron.features.evaluation.precision import Precision
 from openneutron.features.evaluation.records import Failure, Record
 from openneutron.features.evaluation.results import Evaluation, pair_results, side_results, worst_classes
 from openneutron.features.evaluation.samples import DataSet, Shard, absolute, shards
@@ -62,12 +64,12 @@ def evaluate(
     Args:
         program: The result of ``openneutron.compile``, or of ``openneutron.load``, which has the side of the NPU alone.
         data: The samples with their labels: a folder of pictures, WAV files or ``.npy`` files with a folder for each class, a
-            ``.npz`` file with an array ``labels``, ``file.py:loader``, a Dataset or DataLoader, or any iterable of
-            (input, label). A label is the number of a class, or an array in the shape of the model's first output.
+            ``.npz`` file with an array ``labels``, a folder with COCO's annotations or Ultralytics' ``data.yaml``, ``file.py:loader``, a
+            Dataset or DataLoader, or any iterable of (input, label). A label is the number of a class, or an array in the shape of the model's first output.
         model: The float model that the program was compiled from; None leaves the float side out. A ``.tflite`` has none.
-        metric: ``top1``, ``top5``, ``mse``, or ``file.py:function``, a function that gets the outputs in a tuple and the sample
+        metric: ``top1``, ``top5``, ``mse``, ``map`` (mean average precision of boxes), or ``file.py:function``, a function that gets the outputs in a tuple and the sample
             (with ``arrays``, ``label`` and ``name``) and returns a number, whose mean is the metric. None: ``top1`` for
-            classes, ``mse`` for arrays; without labels the sides are compared with each other alone.
+            classes, ``mse`` for arrays, ``map`` for boxes; without labels the sides are compared with each other alone.
         preprocess: The steps from a picture or sound to the model's input, as text, ``file.py:function`` or a function.
         sample_rate: The rate in Hz that WAV files are resampled to.
         data_samples: At most so many samples, evenly spread over all of them.
@@ -125,12 +127,18 @@ def evaluated(
         raise InvalidOptionError(f"data: '{source.name}' has no samples. Give at least one.")
     first: Sample = source[0] if items is None else items[0]
     chosen = usual(first.label) if metric is None else metric
-    is_share = chosen is not None and metric_of(chosen).is_share
+    precision = None
+    if chosen == MAP:
+        is_litert = isinstance(program, CompiledLiteRTModel) or (isinstance(program, LoadedFile) and program.is_litert)
+        precision = Precision.of(Detector.of(program.metadata, is_litert), source.classes)
+    measure = None if chosen is None else metric_of(chosen, precision)
     sides, notes = _sides(program, model)
     if chosen is None:
         notes = (*notes, "The samples have no labels: agreement and SQNR alone.")
     data_set = data if items is None and isinstance(data, DataSet) else None
-    job = Job(program.name, sides, chosen, data_set, count, code(*LIBRARIES))
+    if precision is not None and precision.detector.has_boxes:
+        notes = (*notes, "The program drops boxes below its own score, which the mean average precision would count.")
+    job = Job(program.name, sides, chosen, data_set, count, code(*LIBRARIES), precision)
     start = time.perf_counter()
     records = _records(job, shards(count, items), workers, scheduler, progress, keep_interrupted)
     seconds = time.perf_counter() - start
@@ -141,7 +149,7 @@ def evaluated(
         data=source.name,
         samples=len(records),
         metric=chosen,
-        sides=side_results(names, records, is_share),
+        sides=side_results(names, records, measure),
         pairs=pair_results(names, job.pairs, records),
         worst=worst_classes(records, source.classes),
         notes=notes,

@@ -28,6 +28,7 @@ EXTRAS: dict[str, tuple[tuple[str, ...], str]] = {
     "keras": (("keras",), "`.keras` files"),
     "quantizer": (("ai-edge-quantizer",), "float `.tflite` files"),
     "yolo": (("ultralytics",), "models and `.pt` files of Ultralytics; torchvision and OpenCV come with it"),
+    "coco": (("pycocotools", "pyyaml"), "the mean average precision of detectors in `openneutron evaluate`"),
     "sounds": (("scipy",), "WAV files of another sample rate than the model's"),
     "cluster": (("distributed",), "`openneutron evaluate --scheduler`: evaluations on a Dask cluster"),
     "model-explorer": (("ai-edge-model-explorer",), "Google's Model Explorer with this project's graphs"),

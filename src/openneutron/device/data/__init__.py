@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from openneutron.device.data.arrays import ArrayReader, Batch, fitted, label_of, open_archive, open_files, split
+from openneutron.device.data.boxes import labelled
 from openneutron.device.data.preprocessing import (
     COLORS,
     FOR_PICTURES,
@@ -21,6 +22,7 @@ from openneutron.device.data.preprocessing import (
     ImageInput,
     PictureSteps,
     Preprocess,
+    Size,
     SoundSteps,
     check_channels,
     decoded,
@@ -54,7 +56,7 @@ class FileReader:
     UnusableError where the file has none."""
 
     folder: Path
-    files: Sequence[tuple[Path, int | None]] = field(repr=False)
+    files: Sequence[tuple[Path, Label]] = field(repr=False)
     load: Callable[[Path], np.ndarray] = field(repr=False)
     complaint: Complaint
 
@@ -82,7 +84,8 @@ class FileReader:
                 # The other files are tried too: the message names the first unusable files and their number.
                 problems = problems_of(self._titles, lambda place: self.load(self.files[place][0]))
                 raise self.complaint.about(problems or [(str(file), str(error))]) from error
-            yield Sample((array,), label, file.relative_to(self.folder).as_posix())
+            name = file.relative_to(self.folder) if file.is_relative_to(self.folder) else file
+            yield Sample((array,), label, name.as_posix())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -174,8 +177,9 @@ class Listing:
 
     folder: Path
     kind: str
-    files: tuple[tuple[Path, int | None], ...] = field(repr=False)
+    files: tuple[tuple[Path, Label], ...] = field(repr=False)
     classes: tuple[str, ...] = ()
+    has_boxes: bool = False
 
 
 def listing(folder: Path, option: str) -> Listing:
@@ -383,7 +387,7 @@ class Items:
         raise UnusableError(f"it has {count} samples and labels of shape {list(values.shape)}; they must be as many")
 
 
-FORMS = "a folder of pictures, WAV files or .npy files, a .npy or .npz file, or file.py:loader"
+FORMS = "a folder of pictures, WAV files or .npy files, a .npy or .npz file, COCO's annotations, a data.yaml, or file.py:loader"
 
 
 def source(
@@ -488,6 +492,18 @@ class Asked:
             self._refuse_rate("items of a loader")
             return None
         path, problem = self.given, obstacle(self.given)
+        boxes = (
+            labelled(path, self.option) if problem in (None, FOLDER) and path.suffix not in (".npy", ".npz") else None
+        )
+        if boxes is not None:
+            pillow()
+            self._refuse_rate("pictures")
+            if isinstance(self.steps, Preprocess) and self.steps.letterbox is None:
+                name = _spelled(self.option, "preprocess")
+                raise InvalidOptionError(
+                    f"{name}: the labels of '{path}' are boxes, which take a letterbox. Add letterbox=SIZE."
+                )
+            return Listing(path if path.is_dir() else path.parent, PICTURES, tuple(boxes[1]), boxes[0], has_boxes=True)
         if problem is None and path.suffix in (".npy", ".npz"):
             self._refuse_steps(f"'{path}'")
             return None
@@ -535,7 +551,8 @@ class Asked:
                 )
             else:
                 reader = self._files(found, inputs[0])
-            return Source(str(found.folder), reader, found.classes, self._stated(found.kind))
+            title = str(self.given if found.has_boxes else found.folder)
+            return Source(title, reader, found.classes, self._stated(found.kind))
         if isinstance(self.given, Path):
             return Source(str(self.given), self._array_file(self.given, inputs))
         return self._loader(inputs)
@@ -574,6 +591,9 @@ class Asked:
         else:
             steps = self.steps or Preprocess()
             assert isinstance(steps, Preprocess)
+            if found.has_boxes and self.steps is None:
+                image = ImageInput.of(wanted, self.option)
+                steps = Preprocess(letterbox=Size(image.height, image.width))
             if found.kind == PICTURES:
                 pictures = picture_steps(steps, wanted, self.option)
                 load, check = (lambda path: pictures(decoded(path))), pictures.check

@@ -119,7 +119,7 @@ class Batch:
     name: str
     title: str
     parts: tuple[Path | np.ndarray, ...] = field(repr=False)
-    label: int | None = None
+    label: Label = None
 
     def columns(self, inputs: Sequence[ModelInput]) -> list[np.ndarray]:
         """Return the samples of each input, along a new first axis. The values of a file are read when they are used.
@@ -242,7 +242,7 @@ def open_archive(path: Path, inputs: Sequence[ModelInput], option: str) -> Array
 
 
 def open_files(
-    folder: Path, files: Sequence[tuple[Path, int | None]], inputs: Sequence[ModelInput], option: str
+    folder: Path, files: Sequence[tuple[Path, Label]], inputs: Sequence[ModelInput], option: str
 ) -> ArrayReader:
     """Return a reader of ``.npy`` files with their labels. If ``folder`` has a ``labels.npy``, it has the labels of all
     samples.
@@ -257,13 +257,13 @@ def open_files(
     return ArrayReader.of(batches, inputs, Complaint(option, str(folder), len(files)), labels)
 
 
-def _grouped(folder: Path, files: Sequence[tuple[Path, int | None]], count: int, option: str) -> list[Batch]:
+def _grouped(folder: Path, files: Sequence[tuple[Path, Label]], count: int, option: str) -> list[Batch]:
     """Return one batch for each file, or, with several inputs, for the files of one sample together. ``count`` is the
     number of inputs."""
     if count == 1:
         return [Batch(_name(file, folder), str(file), (file,), label) for file, label in files]
     groups: dict[Path, dict[int, Path]] = {}
-    labels: dict[Path, int | None] = {}
+    labels: dict[Path, Label] = {}
     odd = []
     for file, label in files:
         match = re.fullmatch(r"(.*)_(\d+)", file.stem)

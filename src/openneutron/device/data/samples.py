@@ -55,8 +55,28 @@ def problems_of(names: Iterable[str], check: Callable[[int], object]) -> list[tu
     return found
 
 
-Label = int | np.ndarray | None
-"""A sample's label: the number of a class, an array from a user's loader, or None where the source has no labels."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Boxes:
+    """The labelled objects of a picture.
+
+    Attributes:
+        height: The picture's height in pixels.
+        width: Its width.
+        classes: int64[n], the place of each object's class in ``classes`` of the source.
+        corners: float32[n, 4] with x1, y1, x2, y2 in pixels of the picture.
+        crowds: bool[n], whether a box has a crowd of objects, which a measurement ignores.
+    """
+
+    height: int
+    width: int
+    classes: np.ndarray = field(repr=False)
+    corners: np.ndarray = field(repr=False)
+    crowds: np.ndarray = field(repr=False)
+
+
+Label = int | np.ndarray | Boxes | None
+"""A sample's label: the number of a class, an array from a user's loader, the boxes in a picture, or None where the source has no
+labels."""
 
 
 def describe(dtype: np.dtype, shape: Sequence[int]) -> str:

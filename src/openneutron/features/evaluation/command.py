@@ -31,7 +31,7 @@ Metric = Annotated[
     str | None,
     typer.Option(
         metavar="METRIC",
-        help="top1, top5, mse or file.py:function; default: top1 for classes, mse for arrays, none without labels.",
+        help="top1, top5, mse, map or file.py:function; default: top1 for classes, mse for arrays, map for boxes, none without labels.",
     ),
 ]
 Workers = Annotated[
@@ -64,6 +64,9 @@ def evaluate_model(
 
     All processor cores evaluate, or the workers of a Dask scheduler with --scheduler. The results do not depend on their number.
     An interrupt (Ctrl-C) shows the results of the samples so far.
+
+    The data of a detector are a folder with COCO's annotations, their .json, or Ultralytics' data.yaml. map is the mean average
+    precision of its boxes (COCO's AP and AP50).
 
     A function of a metric gets the outputs, a tuple of arrays, and the sample, with arrays, label and name; it returns a number,
     whose mean over all samples is the metric. --preprocess and --sample-rate hold for --data and --calibration.

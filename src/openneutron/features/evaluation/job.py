@@ -19,6 +19,7 @@ from openneutron.device.mixed import FileSimulator
 from openneutron.device.third_party import needs_pytorch, suppressed
 from openneutron.errors import InvalidOptionError, OpenNeutronError
 from openneutron.features.evaluation.metrics import Metric, class_of, metric
+from openneutron.features.evaluation.precision import Precision
 from openneutron.features.evaluation.records import Failure, Record, SideRecord, compared, found
 from openneutron.features.evaluation.samples import DataSet, Shard
 from openneutron.ir import QuantParams, Tensor
@@ -28,7 +29,7 @@ from openneutron.ir import QuantParams, Tensor
 class Job:
     """The data that all shards of an evaluation share.
 
-    ``data`` opens the samples; it is None if each shard contains its samples. ``count`` is the number of samples.
+    ``precision`` is that of the metric ``map``. ``data`` opens the samples; it is None if each shard contains its samples. ``count`` is the number of samples.
     ``code`` is the digest of the package and its versions in the process that began the evaluation. Other processes
     must have the same digest, so that results do not depend on the process.
     """
@@ -39,6 +40,7 @@ class Job:
     data: DataSet | None
     count: int
     code: str = field(repr=False)
+    precision: Precision | None = None
 
     @property
     def pairs(self) -> list[tuple[int, int]]:
@@ -115,7 +117,7 @@ def _opened(content: bytes) -> _Opened:
             "same path on every machine."
         )
     runs = tuple(side.opened(job.model) for side in job.sides)
-    return _Opened(job, runs, None if job.metric is None else metric(job.metric), samples)
+    return _Opened(job, runs, None if job.metric is None else metric(job.metric, job.precision), samples)
 
 
 FLOAT, INT8, NPU = "float", "int8", "npu"

@@ -7,6 +7,7 @@ import math
 import numbers
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,43 +15,55 @@ import numpy as np
 
 from openneutron.device.data import Sample
 from openneutron.device.data.python_function import PythonFunction, parsed
+from openneutron.device.data.samples import Boxes
 from openneutron.device.files import obstacle
 from openneutron.errors import InvalidOptionError
+from openneutron.features.evaluation.precision import Precision, Scored
 from openneutron.features.evaluation.records import row
 from openneutron.options.flags import did_you_mean
 
-Score = Callable[[Sequence[np.ndarray], Sample], float]
+Score = Callable[[Sequence[np.ndarray], Sample], Any]
 
-TOP1, TOP5, MSE = "top1", "top5", "mse"
-FORMS = "top1, top5, mse or file.py:function"
+TOP1, TOP5, MSE, MAP = "top1", "top5", "mse", "map"
+FORMS = "top1, top5, mse, map or file.py:function"
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric. ``is_share`` states that the values are between 0 and 1, which tables show in per cent."""
+    """A metric. ``is_share`` states that the values are between 0 and 1, which tables show in per cent. ``precision`` is that of the metric
+    ``map``, whose scores are boxes."""
 
     name: str
     score: Score = field(repr=False)
     is_share: bool
+    precision: Precision | None = None
 
 
-def metric(text: str) -> Metric:
-    """Return the built-in metric called ``text``, or the metric that a Python file defines (``file.py:function``).
+def metric(text: str, precision: Precision | None = None) -> Metric:
+    """Return the built-in metric called ``text``, or the metric that a Python file defines (``file.py:function``). ``precision`` is that
+    of the model and its data, for the metric ``map``.
 
-    Raises InvalidOptionError where there is neither.
+    Raises InvalidOptionError where there is neither, and for ``map`` without ``precision``.
     """
+    if text == MAP:
+        if precision is None:
+            raise InvalidOptionError("metric: map is for `openneutron evaluate`, on pictures with labelled boxes.")
+        return Metric(MAP, partial(_boxes, precision), False, precision)
     if text in _BUILT_IN:
         return _BUILT_IN[text]
     if named := parsed(text):
         return Metric(text, _of_user(_named(*named)), is_share=False)
-    raise InvalidOptionError(f"metric: '{text}' is unknown. A metric is {FORMS}.{did_you_mean(text, _BUILT_IN)}")
+    raise InvalidOptionError(
+        f"metric: '{text}' is unknown. A metric is {FORMS}.{did_you_mean(text, (*_BUILT_IN, MAP))}"
+    )
 
 
 def check(text: str | None) -> None:
     """Check the name of a metric without loading it, before a model is compiled. Raises InvalidOptionError as
     ``metric`` does."""
-    if text is None:
+    if text in (None, MAP):
         return
+    assert text is not None
     named = parsed(text)
     if named is None:
         metric(text)
@@ -59,10 +72,12 @@ def check(text: str | None) -> None:
 
 
 def usual(label: Any) -> str | None:
-    """Return the name of the default metric for labels like this one: ``top1`` for classes, ``mse`` for arrays, None
+    """Return the name of the default metric for labels like this one: ``top1`` for classes, ``mse`` for arrays, ``map`` for boxes, None
     without labels."""
     if label is None:
         return None
+    if isinstance(label, Boxes):
+        return MAP
     return TOP1 if class_of(label) is not None else MSE
 
 
@@ -71,6 +86,14 @@ def class_of(label: Any) -> int | None:
     if isinstance(label, np.ndarray) and label.ndim == 0:
         label = label.item()
     return int(label) if isinstance(label, numbers.Integral) and not isinstance(label, bool) else None
+
+
+def _boxes(precision: Precision, outputs: Sequence[np.ndarray], sample: Sample) -> Scored:
+    if not isinstance(sample.label, Boxes):
+        raise InvalidOptionError(
+            f"metric: map takes labelled boxes; sample '{sample.name}' has none. Give COCO's annotations or a data.yaml."
+        )
+    return precision.score(outputs, sample.label)
 
 
 def _top(count: int) -> Score:

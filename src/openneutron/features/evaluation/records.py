@@ -8,16 +8,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from openneutron.features.evaluation.precision import Scored
+
 
 @dataclass(frozen=True, slots=True)
 class SideRecord:
     """The result of one side for a sample.
 
-    ``score`` is the metric of the sample; None without a metric. ``found`` is the index of the largest value of the
+    ``score`` is the metric of the sample, for the metric ``map`` its boxes; None without a metric. ``found`` is the index of the largest value of the
     first output; None if this output is not one row of values. ``seconds`` is the time of the run.
     """
 
-    score: float | None
+    score: float | Scored | None
     found: int | None
     seconds: float
 

@@ -13,6 +13,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from openneutron.features.evaluation.job import TITLES
+from openneutron.features.evaluation.metrics import MAP, Metric
+from openneutron.features.evaluation.precision import Scored
 from openneutron.features.evaluation.records import Record
 from openneutron.features.report.table import Column, Table, right
 from openneutron.features.report.units import duration_text, plural
@@ -29,13 +31,15 @@ class SideResult:
     """The result of a side over all samples. ``metric`` is the mean of the metric; None without one.
 
     For a metric between 0 and 1, ``right`` is the number of samples with 1; None for other metrics. ``seconds`` is the
-    time of all samples, which differs from run to run.
+    time of all samples, which differs from run to run. ``metric_at_50`` is the mean average precision at an intersection over union of 0.50, for
+    the metric ``map``, which is the mean over 0.50 to 0.95; None for other metrics.
     """
 
     side: str
     metric: float | None
     right: int | None
     seconds: float = field(compare=False)
+    metric_at_50: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +117,13 @@ class Evaluation:
             "complete": self.complete,
             "metric": self.metric,
             "sides": [
-                {"side": item.side, "title": TITLES[item.side], "metric": item.metric, "right": item.right}
+                {
+                    "side": item.side,
+                    "title": TITLES[item.side],
+                    "metric": item.metric,
+                    "right": item.right,
+                    "metric_at_50": item.metric_at_50,
+                }
                 for item in self.sides
             ],
             "pairs": [{**asdict(item), "sides": list(item.sides)} for item in self.pairs],
@@ -134,15 +144,21 @@ class Evaluation:
         }
 
 
-def side_results(sides: Sequence[str], records: Sequence[Record], is_share: bool) -> tuple[SideResult, ...]:
+def side_results(sides: Sequence[str], records: Sequence[Record], metric: Metric | None) -> tuple[SideResult, ...]:
     """Return the result of each side. Sums are exact (``math.fsum``)."""
     found = []
     for place, name in enumerate(sides):
         items = [record.sides[place] for record in records]
-        scores = [item.score for item in items if item.score is not None]
+        seconds = math.fsum(item.seconds for item in items)
+        if metric is not None and metric.precision is not None:
+            scored = [item.score for item in items if isinstance(item.score, Scored)]
+            mean_precision, at_50 = metric.precision.mean(scored)
+            found.append(SideResult(name, mean_precision, None, seconds, at_50))
+            continue
+        scores = [item.score for item in items if isinstance(item.score, float)]
         mean = math.fsum(scores) / len(scores) if scores else None
-        right = sum(score == 1 for score in scores) if scores and is_share else None
-        found.append(SideResult(name, mean, right, math.fsum(item.seconds for item in items)))
+        right = sum(score == 1 for score in scores) if scores and metric is not None and metric.is_share else None
+        found.append(SideResult(name, mean, right, seconds))
     return tuple(found)
 
 
@@ -217,6 +233,8 @@ def metric_text(side: SideResult) -> str:
     """Return a side's metric as text, in per cent for a share; an empty string without a metric."""
     if side.metric is None:
         return ""
+    if side.metric_at_50 is not None:
+        return _share(side.metric)
     return f"{side.metric:.6g}" if side.right is None else f"{100 * side.metric:.2f} %"
 
 
@@ -229,14 +247,20 @@ def sqnr_text(pair: PairResult, samples: int) -> str:
 
 def _sides(evaluation: Evaluation) -> Table:
     count, sides = evaluation.samples, evaluation.sides
+    title = "mAP50-95" if evaluation.metric == MAP else str(evaluation.metric)
     with_metric, with_right = evaluation.metric is not None, any(item.right is not None for item in sides)
     columns = (
         Column("side", [TITLES[item.side] for item in sides], style="cyan", wraps=True),
-        right(str(evaluation.metric), [metric_text(item) for item in sides], style="bold", is_shown=with_metric),
+        right(title, [metric_text(item) for item in sides], style="bold", is_shown=with_metric),
+        right("mAP50", [_share(item.metric_at_50) for item in sides], is_shown=evaluation.metric == MAP),
         right("right", [f"{item.right} of {count}" for item in sides], is_shown=with_right),
         right("a sample, this computer", [duration_text(1e3 * item.seconds / count) for item in sides]),
     )
     return Table(columns)
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"
 
 
 def _pairs(evaluation: Evaluation) -> Table:
