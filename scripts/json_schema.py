@@ -293,6 +293,7 @@ COMMANDS: dict[str, dict[str, Schema]] = {
         "notes": several(TEXT),
         "timings": record({"wall_seconds": NUMBER, "sides": by_name(NUMBER)}),
     },
+    "quantize": {"model": TEXT, "file": TEXT, "file_bytes": WHOLE},
     "sweep": {"model": TEXT, "table": TEXT, "points": several(SWEEP_POINT)},
     "report": fields_of(ReportData),
     "pareto": {

@@ -54,6 +54,7 @@ DRIVES_PYTORCH = {
     "features.accuracy",
     "features.demo",
     "features.profile",
+    "features.quantize",
     "features.report",
     "pytorch",
 }

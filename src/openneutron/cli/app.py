@@ -56,6 +56,9 @@ COMMANDS = {
         "features.accuracy.command:show_accuracy",
         "Show the accuracy that each layer of a PyTorch model loses to int8.",
     ),
+    "quantize": Command(
+        "features.quantize.command:quantize", "Quantize a model as compile does, and write it for other runtimes."
+    ),
     "export": Command(
         "features.export.command:export_model", "Write compiled models as a folder that firmware is built from."
     ),

@@ -24,7 +24,7 @@ DEMO_PACKAGES = (*PACKAGES, "sklearn")
 EXTRAS: dict[str, tuple[tuple[str, ...], str]] = {
     "pytorch": (("torch", "executorch", "torchao"), "PyTorch models, and running `.pte` files"),
     "demo": (("scikit-learn",), "the handwritten digits of `openneutron demo` and of the tutorials"),
-    "onnx": (("onnx",), "`.onnx` files"),
+    "onnx": (("onnx", "onnxscript"), "`.onnx` files, and `openneutron quantize` to them"),
     "keras": (("keras",), "`.keras` files"),
     "quantizer": (("ai-edge-quantizer",), "float `.tflite` files"),
     "yolo": (("ultralytics",), "models and `.pt` files of Ultralytics; torchvision and OpenCV come with it"),

@@ -15,7 +15,7 @@ from ai_edge_litert import schema_py_generated as schema
 from openneutron.errors import InvalidModelError
 from openneutron.ir import Graph, Node, Tensor
 from openneutron.litert.expand import expanded
-from openneutron.litert.read import CUSTOM, DTYPE_OF_LITERT, FILE_IDENTIFIER, operator_name, places
+from openneutron.litert.read import CUSTOM, DTYPE_OF_LITERT, FILE_IDENTIFIER, operator_name, places, unpack
 from openneutron.ops import BY_NAME, Attribute, Role
 
 LITERT_OF_DTYPE = {dtype: code for code, dtype in DTYPE_OF_LITERT.items()}
@@ -167,6 +167,31 @@ def operator_object(model: Any, name: str, inputs: Sequence[int], outputs: Seque
     operator.inputs = np.array(inputs, np.int32)
     operator.outputs = np.array(outputs, np.int32)
     return operator
+
+
+def with_float_ends(data: bytes) -> bytes:
+    """Return a LiteRT file with float32 in place of its quantized inputs and outputs, behind a QUANTIZE or DEQUANTIZE each."""
+    model = copied(unpack(data, "model"))
+    main = model.subgraphs[0]
+
+    def end(place: int, suffix: str) -> int:
+        inner = main.tensors[place]
+        if inner.quantization is None:
+            return place
+        outer = schema.TensorT()
+        outer.name, outer.shape, outer.type = inner.name + suffix.encode(), inner.shape, schema.TensorType.FLOAT32
+        outer.buffer = 0
+        main.tensors.append(outer)
+        return len(main.tensors) - 1
+
+    inner = places(main.inputs), places(main.outputs)
+    outer = [end(place, "_input") for place in inner[0]], [end(place, "_output") for place in inner[1]]
+    pairs = [[(a, b) for a, b in zip(*each, strict=True) if a != b] for each in zip(inner, outer, strict=True)]
+    quantizes = [operator_object(model, "QUANTIZE", [there], [here]) for here, there in pairs[0]]
+    dequantizes = [operator_object(model, "DEQUANTIZE", [here], [there]) for here, there in pairs[1]]
+    main.operators = [*quantizes, *main.operators, *dequantizes]
+    main.inputs, main.outputs = (np.array(each, np.int32) for each in outer)
+    return pack(model)
 
 
 def states_of_operators(graph: Graph) -> Iterator[str]:
