@@ -141,7 +141,60 @@ def _newer(made: onnx.ModelProto) -> None:
     made.opset_import[0].version = 999
 
 
+def _cycle(made: onnx.ModelProto) -> None:
+    made.graph.node[0].input[0] = "b"
+
+
+def _without_numbers(made: onnx.ModelProto) -> None:
+    made.graph.initializer[1].CopyFrom(onnx.numpy_helper.from_array(np.full(8, np.nan, np.float32), "bias"))
+
+
+def _function(made: onnx.ModelProto, name: str, calls: str, times: int) -> None:
+    nodes = [helper.make_node(calls, [f"t{place}"], [f"t{place + 1}"], domain="own") for place in range(times)]
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("own", 1)]
+    made.functions.append(helper.make_function("own", name, ["t0"], [f"t{times}"], nodes, opsets))
+
+
+def _calls_itself(made: onnx.ModelProto) -> None:
+    made.graph.node[1].domain, made.graph.node[1].op_type = "own", "First"
+    _function(made, "First", "Second", 1)
+    _function(made, "Second", "First", 1)
+
+
+def _multiplies(made: onnx.ModelProto) -> None:
+    """Functions of functions: 100 calls of 100 calls of 100 nodes of each other."""
+    made.graph.node[1].domain, made.graph.node[1].op_type = "own", "First"
+    _function(made, "First", "Second", 100)
+    _function(made, "Second", "Third", 100)
+    _function(made, "Third", "Relu", 100)
+
+
+def _loops_in_loops(made: onnx.ModelProto) -> None:
+    """Four loops of 1000 iterations in each other."""
+    kinds = {"i": onnx.TensorProto.INT64, "on": onnx.TensorProto.BOOL}
+
+    def body(depth: int) -> onnx.GraphProto:
+        loop = (
+            helper.make_node("Loop", ["many", "", "s"], ["t"], f"loop{depth}", body=body(depth - 1))
+            if depth
+            else helper.make_node("Neg", ["s"], ["t"])
+        )
+        ends = [
+            [helper.make_tensor_value_info(name, kinds.get(name, 1), None) for name in names]
+            for names in (["i", "on", "s"], ["on", "t"])
+        ]
+        return helper.make_graph([loop], "body", *ends)
+
+    made.graph.initializer.append(onnx.numpy_helper.from_array(np.array(1000), "many"))
+    made.graph.initializer.append(onnx.numpy_helper.from_array(np.array(0, np.float32), "zero"))
+    made.graph.node.append(helper.make_node("Loop", ["many", "", "zero"], ["end"], "loop4", body=body(4)))
+
+
 BAD = [
+    (_cycle, "node 'stem/conv' (Conv) reads 'b', which no earlier node computes. The file is damaged."),
+    (_calls_itself, "has a function 'First' that calls itself. The file is damaged."),
+    (_multiplies, "has functions that become 1000000 nodes; at most 131072 are read."),
+    (_loops_in_loops, "node 'loop1' (Loop) is in loops of more than 64 iterations together."),
     (
         _newer,
         f"has version 999 of ONNX's operators; versions 7 to {onnx.defs.onnx_opset_version()} are known. Export it with one of these, "
@@ -166,12 +219,52 @@ BAD = [
 
 
 @pytest.mark.parametrize(("change", "message"), BAD, ids=lambda given: getattr(given, "__name__", ""))
-def test_a_file_that_can_not_be_used(tmp_path: Path, change: Callable[[onnx.ModelProto], None], message: str) -> None:
+def test_a_file_that_can_not_be_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[onnx.ModelProto], None], message: str
+) -> None:
+    monkeypatch.setattr("openneutron.pytorch.onnx.graph.MOST_BODIES", 64)
     path = tmp_path / "net.onnx"
     path.write_bytes(damaged(change))
     with pytest.raises(InvalidModelError) as caught:
         openneutron.compile(path)
     assert str(caught.value) == f"'net.onnx'{' ' if message.startswith('has') else ': '}{message}"
+
+
+def test_weights_that_are_no_numbers(tmp_path: Path) -> None:
+    (tmp_path / "net.onnx").write_bytes(damaged(_without_numbers))
+    with pytest.raises(InvalidModelError) as caught:
+        openneutron.compile(tmp_path / "net.onnx", calibration=[torch.ones(1, 3, 8, 8)])
+    assert str(caught.value) == (
+        "'bias': a parameter of the model with 8 of 8 values that are NaN or infinite; int8 takes finite ones. Load weights of a "
+        "training that converged."
+    )
+
+
+@pytest.mark.parametrize("place", ["../weights.bin", "/etc/hostname", "a/../../weights.bin", "link.bin"])
+def test_external_data_outside_the_folder_is_not_read(tmp_path: Path, place: str) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (tmp_path / "weights.bin").write_bytes(bytes(864))
+    (folder / "link.bin").symlink_to(tmp_path / "weights.bin")
+    (folder / "a").mkdir()
+
+    def change(made: onnx.ModelProto) -> None:
+        _external(made)
+        made.graph.initializer[0].external_data[0].value = place
+
+    (folder / "net.onnx").write_bytes(damaged(change))
+    with pytest.raises(
+        InvalidModelError, match=r"^'net\.onnx': its external data can't be read: .*must lie in its folder\.$"
+    ):
+        ONNX.read(folder / "net.onnx")
+
+
+def test_a_file_that_is_cut_at_any_byte(tmp_path: Path) -> None:
+    whole = small_network().SerializeToString()
+    for end in range(0, len(whole), 11):
+        (tmp_path / "net.onnx").write_bytes(whole[:end])
+        with pytest.raises(OpenNeutronError):
+            ONNX.read(tmp_path / "net.onnx")
 
 
 def test_other_libraries_words_are_in_the_message(tmp_path: Path) -> None:
@@ -186,11 +279,11 @@ def test_other_libraries_words_are_in_the_message(tmp_path: Path) -> None:
 
 def test_files_that_are_cut_or_changed_give_an_error_of_ours(tmp_path: Path) -> None:
     """A short slice of `python -m tests.fuzz.onnx_files`."""
-    from tests.fuzz.onnx_files import mutated
+    from tests.fuzz.onnx_files import mutated, wholes
 
-    whole = small_network().SerializeToString()
-    for seed in range(24):
-        (tmp_path / "net.onnx").write_bytes(mutated(whole, seed))
+    files = wholes()
+    for seed in range(36):
+        (tmp_path / "net.onnx").write_bytes(mutated(files[seed % 3], seed))
         try:
             ONNX.read(tmp_path / "net.onnx")
         except OpenNeutronError as error:

@@ -31,6 +31,12 @@ from openneutron.pytorch.onnx.operators.table import OWN, Converter
 MOST_ITERATIONS = 1024
 """The most iterations of a loop whose body is written once for each."""
 
+MOST_BODIES = 1 << 12
+"""The most iterations of all loops, and branches, of a graph together: loops in loops multiply."""
+
+MOST_NODES = 1 << 17
+"""The most nodes of a graph whose functions are written out."""
+
 MOST_CONSTANT_BYTES = 1 << 27
 """The most bytes of constants that are computed when a file is read, beside four times those in the file."""
 
@@ -72,7 +78,11 @@ class Step:
 
 
 def inlined(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the model with functions of its own, and operators without a converter that ONNX defines by others, written out."""
+    """Return the model with functions of its own, and operators without a converter that ONNX defines by others, written out.
+
+    Raises Refused for functions that call themselves or become too many nodes.
+    """
+    _check_functions(model)
     for _ in range(16):  # a definition may use operators that have definitions themselves
         own = [(function.domain, function.name) for function in model.functions]
         missing = {
@@ -96,6 +106,27 @@ def inlined(model: onnx.ModelProto) -> onnx.ModelProto:
             return model
         model = made
     return model
+
+
+def _check_functions(model: onnx.ModelProto) -> None:
+    """Raise Refused for functions of the file that call themselves, or that have more than ``MOST_NODES`` nodes when they are written out."""
+    bodies = {(_domain(function.domain), function.name): function.node for function in model.functions}
+    sizes: dict[tuple[str, str], int] = {}
+
+    def size_of(nodes: Iterable[onnx.NodeProto], callers: tuple[tuple[str, str], ...]) -> int:
+        total = 0
+        for node in _all_nodes(nodes):
+            name = _domain(node.domain), node.op_type
+            if name in callers:
+                raise Refused(f"has a function '{node.op_type}' that calls itself. The file is damaged")
+            if name in bodies and name not in sizes:
+                sizes[name] = size_of(bodies[name], (*callers, name))
+            total += sizes.get(name, 1)
+        if total > MOST_NODES:
+            raise Refused(f"has functions that become {total} nodes; at most {MOST_NODES} are read")
+        return total
+
+    size_of(model.graph.node, ())
 
 
 def _give_defaults(node: onnx.NodeProto, model: onnx.ModelProto) -> None:
@@ -222,6 +253,8 @@ class Importer:
                 raise Refused(f"is an operator{where} that has no form in PyTorch here")
             node = NodeView(proto.op_type, self.versions.get(domain, 1), _attributes(proto), outputs)
             self._step(node, row, proto, inputs, outputs)
+        except InvalidModelError:  # of a node in the body of this one
+            raise
         except Refused as reason:
             raise InvalidModelError(f"{words} {reason}.") from reason
         except (RuntimeError, IndexError, ValueError, TypeError, KeyError, AttributeError, ZeroDivisionError) as error:
@@ -479,6 +512,8 @@ class Importer:
 
     def _body(self, body: onnx.GraphProto, names: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
         self._iterations += 1
+        if self._iterations > MOST_BODIES:
+            raise Refused(f"is in loops of more than {MOST_BODIES} iterations together")
         local = {**names, **given}
         for tensor in body.initializer:
             new = f"{tensor.name}@{self._iterations}"

@@ -17,6 +17,7 @@ from openneutron.device.third_party import suppressed
 from openneutron.errors import InvalidModelError
 from openneutron.pytorch.onnx.graph import Importer, OnnxModule, array_of, inlined
 from openneutron.pytorch.onnx.operators.elementwise import TYPES
+from openneutron.pytorch.onnx.operators.table import Refused
 from openneutron.pytorch.source.example_inputs import check_names, example_input
 from openneutron.pytorch.source.exporting import METADATA
 
@@ -95,7 +96,12 @@ def module_of(
             f"'{name}' has version {versions['']} of ONNX's operators; versions {OLDEST} to {newest} are known. Export it with one "
             "of these, or install a newer onnx."
         )
-    model = inlined(model)
+    try:
+        model = inlined(model)
+    except Refused as reason:
+        raise InvalidModelError(f"'{name}' {reason}.") from reason
+    except Exception as error:  # the inliner checks the model's functions, and has errors of its own
+        raise InvalidModelError(f"'{name}': its functions can't be written out: {_first(error)}.") from error
     graph = model.graph
     importer = Importer(name, versions)
     for tensor in graph.initializer:
