@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from functools import cache
 from pathlib import Path
@@ -15,6 +16,7 @@ from torch import nn
 import openneutron
 from openneutron import CompileOptions
 from openneutron.api.pytorch import CompiledModel
+from openneutron.compiler.cost.host import HostKind
 from openneutron.device import pte
 from openneutron.errors import InvalidOptionError
 
@@ -83,7 +85,7 @@ def test_the_summary_names_the_other_backend(tmp_path: Path) -> None:
 def test_xnnpack_works_between_int8_inputs_and_outputs() -> None:
     program = compiled("int8", target="imx95")
     assert backends(program) == ["NeutronBackend", "XnnpackBackend", "NeutronBackend"]
-    assert program.report.host_operators_not_modelled == 1  # LayerNorm
+    assert program.report.host_operators_not_modelled == 0
     assert sum(item.kernels == "xnnpack" for item in program.delegation.on_cpu) == 5
 
 
@@ -116,3 +118,72 @@ def test_the_default_is_that_of_the_host_core() -> None:
         assert str(caught.value) == (
             f"cpu: it is '{cpu}', which runs on a {family}; the host core of {target} is a {core}. Leave it out, or set cpu='portable'."
         )
+
+
+def test_the_report_has_the_time_of_each_part_and_the_costliest_reason() -> None:
+    mixed, plain = compiled(target="imx95").report, compiled(target="imx95", cpu="portable").report
+    parts = mixed.latency.parts()
+    assert [*parts] == ["NPU", "copies", "host", "ExecuTorch's kernels", "XNNPACK"]
+    assert mixed.milliseconds == pytest.approx(sum(part.milliseconds for part in parts.values()))
+    assert all(part.least < part.milliseconds < part.most for part in parts.values())
+    assert mixed.milliseconds < plain.milliseconds and mixed.host_operators_not_modelled == 0
+    first, *others = plain.reasons()
+    assert first.text == "keep_float 'linear' keeps it float" and first.operators == 2
+    assert [row.time.milliseconds for row in others] == sorted((row.time.milliseconds for row in others), reverse=True)
+    data = mixed.to_dict()
+    assert [*data["parts"]] == [*parts] and len(data["reasons"]) == 3
+    said = " ".join(compiled(target="imx95", cpu="portable").summary().split())
+    assert re.search(
+        r"Costs most [\d.]+ us \(\d+ to \d+\) in 2 operators on the CPU: keep_float 'linear' keeps it float", said
+    )
+
+
+class Island(nn.Module):
+    """A network with a ReLU and a product between two operators that stay float."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last, self.norm = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 8, 1), nn.LayerNorm(8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.norm(torch.relu(self.first(x)).permute(0, 2, 3, 1))
+        return self.last(torch.softmax(torch.relu(y) * 0.5, -1).permute(0, 3, 1, 2))
+
+
+@cache
+def with_island(**options: Any) -> CompiledModel:
+    torch.manual_seed(0)
+    made = openneutron.compile(
+        Island().eval(),
+        EXAMPLE,
+        calibration=[EXAMPLE],
+        options=CompileOptions(**options),
+        quantization={"keep_float": ("norm", "aten.softmax.int")},
+        name="island",
+    )
+    assert isinstance(made, CompiledModel)
+    return made
+
+
+def test_an_island_that_takes_longer_on_the_npu_stays_on_the_cpu() -> None:
+    cut, whole = with_island(target="imxrt700"), with_island(target="imxrt700", cut_by_cost=False)
+    assert (len(cut.partitions), len(whole.partitions)) == (2, 3)
+    left = [item for item in cut.delegation.on_cpu if item.rule == "cost"]
+    assert [item.overload for item in left] == ["aten.relu.default", "aten.mul.Tensor"]
+    assert left[0].reason == (
+        "it is between operators on the CPU: 102.9 us on the NPU with the conversions around it, 31.6 us on the CPU"
+    )
+    assert left[0].suggestion == "Set cut_by_cost=False (--no-cut-by-cost) to have it on the NPU."
+    assert cut.report.milliseconds < whole.report.milliseconds
+    # It computes in float, without conversions around it.
+    conversions = [operator for operator in cut.report.host if operator.kind is HostKind.CONVERSION]
+    assert len(conversions) == 4
+    (result,), (expected,) = cut.run(*EXAMPLE), whole.run(*EXAMPLE)
+    step = float(torch.unique(expected).diff().min())
+    assert torch.allclose(result, expected, rtol=0, atol=3 * step)
+    with pytest.raises(InvalidOptionError) as caught:
+        cut.recompile(target="mcxn94x")
+    assert str(caught.value) == (
+        "cut_by_cost: partitions of 'island' are left to the CPU because of their time on imxrt700. Compile the model again for other "
+        "options."
+    )

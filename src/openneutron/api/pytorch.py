@@ -61,7 +61,14 @@ from openneutron.pytorch.graph.program import is_quantize
 from openneutron.pytorch.neutron_partitioner import NeutronPartitioner
 from openneutron.pytorch.nxp_backend import generate_neutron_compile_spec
 from openneutron.pytorch.partition.compiled import CompiledPartition, Interface, LoweredPartition, recompiled
-from openneutron.pytorch.partition.delegation import Delegation, check_kernels, check_nodes, check_operators, registered
+from openneutron.pytorch.partition.delegation import (
+    COST,
+    Delegation,
+    check_kernels,
+    check_nodes,
+    check_operators,
+    registered,
+)
 from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize
 from openneutron.pytorch.quantizer.measures import measures_in, quantized_with, quantizer_for
 from openneutron.pytorch.run.runner import Runner
@@ -239,6 +246,7 @@ def key_of(model: Unquantized) -> str:
         "facts": model.facts,
         "takes_int16": model.request.options.takes_int16,
         "cpu": model.request.options.cpu_kernels,
+        "cuts": model.request.options.target if model.request.options.cuts_by_cost else "",
         **{item.name: _plain(getattr(delegation, item.name)) for item in fields(delegation)},
     }
     asked = {name: value for name, value in asked.items() if name not in READ_AT_THE_END}
@@ -453,6 +461,20 @@ class CompiledModel(CompiledResult):
                 buffer = self.frame.to_bytes([part.payload for part in made.parts], specs)
         return replace(made, buffer=buffer, timings=clock.timings)
 
+    def can_recompile(self, options: CompileOptions) -> bool:
+        """Return whether ``recompile`` accepts the options.
+
+        Args:
+            options: The options of a compile.
+
+        Returns:
+            Whether such a compile gives the same operators to the programs, and the same kernels to the others.
+        """
+        before = self.options
+        is_cut = any(item.rule == COST for item in self.delegation.on_cpu)
+        is_alike = (before.target, before.cuts_by_cost) == (options.target, options.cuts_by_cost)
+        return before.has_same_partitions(options) and (is_alike or not is_cut)
+
     def _figures(self, changes: Mapping[str, Any]) -> Summary:
         with suppressed(), older_objects_kept():
             made, _ = self._recompiled(with_changes(self.options, changes, "figures"))
@@ -469,6 +491,11 @@ class CompiledModel(CompiledResult):
             raise InvalidOptionError(
                 f"cpu: the operators of '{self.name}' on the CPU have the kernels '{before}'; these options ask for '{after}'. Compile the "
                 "model again."
+            )
+        if not self.can_recompile(options):
+            raise InvalidOptionError(
+                f"cut_by_cost: partitions of '{self.name}' are left to the CPU because of their time on {self.options.target}. Compile the "
+                "model again for other options."
             )
         spec = NeutronTargetSpec(options.target)
         specs = _compile_spec(options, self.delegation_options, self.name)
@@ -703,6 +730,10 @@ def _made(asked: Unquantized, specs: list[CompileSpec]) -> _Made:
         found = partitioner.delegations[-1]
         if asked.request.quantization.io_dtype != FLOAT32:
             edge = edge.transform([RemoveIOQuantOpsPass(edge, asked.request.quantization.io_dtype)])
+        if islands := {item.node for item in found.on_cpu if item.rule == COST}:
+            from openneutron.pytorch.partition.islands import in_float
+
+            edge = in_float(edge, islands)
         if asked.request.options.cpu_kernels == XNNPACK and found.on_cpu:
             from openneutron.pytorch.partition.xnnpack import with_xnnpack
 

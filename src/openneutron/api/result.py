@@ -134,6 +134,17 @@ class CompiledResult(Copied, ShownModel):
         """Return the options of the compiler."""
         raise NotImplementedError
 
+    def can_recompile(self, options: CompileOptions) -> bool:
+        """Return whether ``recompile`` accepts the options.
+
+        Args:
+            options: The options of a compile.
+
+        Returns:
+            Whether such a compile gives the same operators to the programs.
+        """
+        return self.compile_options.has_same_partitions(options)
+
     def figures(self, **changes: Any) -> Summary:
         """Return the figures of the same model, compiled with other options of the compiler. No file is written.
 

@@ -353,7 +353,8 @@ class OnCpu:
     True where the operator only converts the model's inputs for the NPU, or its results back. ``macs`` are the
     operator's multiply-accumulates. ``computes`` is False for an operator that changes no value: a view, an identity, a
     dropout in eval mode. ``kernels`` is the backend of ExecuTorch that computes the operator, such as ``xnnpack``; empty where the runtime's
-    own kernel does.
+    own kernel does. ``kind`` and ``amount`` are the kind of work (a key of ``compiler/cost/executorch_kernels.json``) and how many
+    multiply-accumulates or values there are; empty and 0 where they are not known.
     """
 
     operator: str
@@ -368,6 +369,8 @@ class OnCpu:
     macs: int = 0
     computes: bool = True
     kernels: str = ""
+    kind: str = ""
+    amount: int = 0
 
     def __str__(self) -> str:
         text = f"{self.operator} '{self.name}' stays on the CPU: {self.reason}."

@@ -189,6 +189,16 @@ class CompileOptions:
     of its backend ``xnnpack`` for a Cortex-A, which the application links. None: ``xnnpack`` where the host core is a Cortex-A, and
     ``portable`` elsewhere and with the converter ``eiq`` (docs/how-to/run-on-a-cpu.md)."""
 
+    cut_by_cost: bool = option(
+        True,
+        "Leave a partition between operators on the CPU to the CPU where that takes less time.",
+        eiq=(False,),
+        in_text=False,
+    )
+    """True leaves a partition of a PyTorch model to the CPU if operators on the CPU are before and behind it and the CPU takes less time by
+    the cost model, with the conversions between float and quantized values. Its operators then compute in float. The summary and
+    ``explain`` list them."""
+
     threads: int = option(
         1,
         "Threads that share each kernel call, for the modelled times and the choices that depend on them; a run sets its own number.",
@@ -335,6 +345,11 @@ class CompileOptions:
         """Return the kernels of operators outside of all programs: ``cpu``, or those for the target's host core where it is None."""
         has_xnnpack = targets.get(self.target).host.core.startswith(FAMILIES[XNNPACK]) and self.converter != EIQ
         return self.cpu or (XNNPACK if has_xnnpack else PORTABLE)
+
+    @property
+    def cuts_by_cost(self) -> bool:
+        """Return ``cut_by_cost``; False with the converter ``eiq``, whose times are not known."""
+        return self.cut_by_cost and self.converter != EIQ
 
     @property
     def makes_host_calls(self) -> bool:

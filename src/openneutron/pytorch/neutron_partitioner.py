@@ -55,6 +55,7 @@ from openneutron.pytorch.lower.lower import NO_STATES, Lowered, kept_float, stat
 from openneutron.pytorch.nxp_backend import NeutronBackend, claim_name, generate_neutron_compile_spec
 from openneutron.pytorch.operators.families import LOWER_RULES
 from openneutron.pytorch.partition.delegation import (
+    COST,
     UNITS,
     Delegation,
     check_names,
@@ -416,8 +417,15 @@ class NeutronPartitioner(Partitioner):
             self._delegate.use_neutron_for_format_conversion,
             self.custom_delegation_options.allow_no_op_partitions,
             tries or self._compiles,
+            self._slower if self._delegate.options.cuts_by_cost else None,
         )
         return partition(program.graph_module.graph, constants, options, states)
+
+    def _slower(self, partitions: Sequence[Partition]) -> Iterable[tuple[Partition, Reject]]:
+        """Return the partitions that the CPU computes in less time; see ``islands``."""
+        from openneutron.pytorch.partition.islands import slower_islands
+
+        return slower_islands(partitions, self.neutron_target_spec.neutron_target, self._delegate.options)
 
     def _tried(self, lowered: Lowered) -> Tried:
         """Return ``_compiles``, or the nodes that the converter refuses."""
@@ -504,7 +512,10 @@ class NeutronPartitioner(Partitioner):
         """
         claim_name()
         found = self._partitioned(exported_program)
-        if not found.partitions or not all(is_final(node, reject) for node, reject in found.rejected.items()):
+        # An island of the ATen program may be another one once ExecuTorch has decomposed it.
+        if not found.partitions or not all(
+            is_final(node, reject) and reject.rule != COST for node, reject in found.rejected.items()
+        ):
             raise NotNow
         found = replace(found, rejected={})  # the CPU fallbacks are those of the Edge program
         self._before[len(self._programs) - 1] = delegation_of(exported_program.graph_module.graph, found)

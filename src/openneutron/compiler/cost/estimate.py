@@ -262,6 +262,18 @@ NOTHING = Estimate(0.0, 0.0, 0.0, Term.DISPATCH)
 """The estimate of no work."""
 
 
+def together(parts: Iterable[Estimate]) -> Estimate:
+    """Return the sum of latencies whose errors are independent. The term and the fact are those of the latency with the widest range."""
+    found = [part for part in parts if part.milliseconds]
+    if len(found) < 2:
+        return found[0] if found else NOTHING
+    time = math.fsum(part.milliseconds for part in found)
+    below = math.hypot(*(part.milliseconds - part.least for part in found))
+    above = math.hypot(*(part.most - part.milliseconds for part in found))
+    widest = max(found, key=lambda part: part.most - part.least)
+    return Estimate(time, time - below, time + above, widest.term, widest.fact)
+
+
 def estimate(parts: Work, target: Target, is_layer: bool = False) -> Estimate:
     """Return the estimate of a latency. ``parts`` is the work of an inference, or of one layer with ``is_layer``."""
     found = calibration(target)

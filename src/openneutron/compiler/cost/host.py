@@ -3,12 +3,27 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
+from pathlib import Path
 
+from openneutron import targets
+from openneutron.ir.graph import OnCpu
 from openneutron.targets import Target
+
+EXECUTORCH = Path(__file__).parent / "executorch_kernels.json"
+"""The instructions of ExecuTorch's kernels for a Cortex-A55, by kind of operator, for one multiply-accumulate or one value. ``python -m
+bench.cpu_kernels count`` counts them in QEMU."""
+
+PORTABLE = "portable"
+
+FACTORS = {"Cortex-A": 2.0, "Cortex-M": 4.0}
+"""How many times longer or shorter than modelled an operator on a core may take: assumed. The instructions are counted, and the cycles of an
+instruction assumed. For a Cortex-M, whose kernels are another build, those of the Cortex-A are taken; some of these use vectors."""
 
 
 class HostKind(Enum):
@@ -52,3 +67,38 @@ def host_cycles(operators: Iterable[HostOperator], target: Target) -> int:
     each = {HostKind.CONVERSION: host.conversion_cycles.value, HostKind.SOFTMAX: host.softmax_cycles.value}
     spent = sum(host.operator_cycles.value + item.values * each[item.kind] for item in operators if item.kind in each)
     return math.ceil(spent * target.clock.value / host.clock.value)
+
+
+@cache
+def _instructions() -> Mapping[str, Mapping[str, float]]:
+    found: Mapping[str, Mapping[str, float]] = json.loads(EXECUTORCH.read_text())["instructions"]
+    return found
+
+
+def cpu_milliseconds(item: OnCpu, target: Target) -> float | None:
+    """Return the modelled time of an operator of a PyTorch model on the CPU, in milliseconds; None where the time is not modelled.
+
+    An operator that computes nothing takes no time. The time of a conversion around the operator is not included. A softmax and a join in
+    ExecuTorch's kernels have the cycles of ``HostKind``.
+    """
+    if not item.computes:
+        return 0.0
+    core = target.host.core.lower()
+    known = _instructions().get(item.kind)
+    if known is None or core not in targets.CPUS:
+        return None
+    cpu = targets.described(core).cpu
+    assert cpu is not None
+    own = {"softmax": target.host.softmax_cycles, "join": target.host.conversion_cycles}
+    if item.kind in own and not item.kernels:
+        each = own[item.kind].value
+    else:
+        each = known.get(item.kernels, known[PORTABLE]) * cpu.instruction_cycles.value
+    return (target.host.operator_cycles.value + item.amount * each) / (target.host.clock.value * 1000)
+
+
+def cpu_factor(target: Target) -> float:
+    """Return how many times longer or shorter than modelled an operator on the target's host core may take (``FACTORS``)."""
+    return next(
+        (factor for name, factor in FACTORS.items() if target.host.core.startswith(name)), max(FACTORS.values())
+    )

@@ -15,6 +15,7 @@ from openneutron.compiler.cost.estimate import (
     Term,
     Work,
     estimate,
+    together,
     total,
     work_of_host,
     work_of_start,
@@ -84,7 +85,9 @@ class Latency:
 
     In ``npu_cycles`` the NPU works or is dispatched. In ``copy_cycles`` the NPU waits for copies. In ``host_cycles``
     the operators of ``host`` run on the CPU, outside of all programs; operators whose time is not modelled count as 0.
-    In ``cpu_call_cycles`` the host core makes kernel calls of the programs. ``own`` has the cycles of the programs by term.
+    In ``cpu_call_cycles`` the host core makes kernel calls of the programs. ``own`` has the cycles of the programs by term. ``kernels``
+    has the estimates of other operators on the CPU, by the name of their kernels; ``estimate`` contains them, and no number of cycles
+    does. ``estimated`` is the number of operators of ``host`` whose time is among them.
     """
 
     target: Target
@@ -93,6 +96,8 @@ class Latency:
     host: tuple[HostOperator, ...] = field(default=(), repr=False)
     cpu_call_cycles: int = 0
     own: Work = field(default=NO_WORK, repr=False)
+    kernels: Mapping[str, Estimate] = field(default_factory=dict, repr=False)
+    estimated: int = 0
 
     @property
     def host_cycles(self) -> int:
@@ -118,7 +123,7 @@ class Latency:
     @property
     def estimate(self) -> Estimate:
         """Return the estimate of the latency with its range."""
-        return estimate(self.work, self.target)
+        return together((estimate(self.work, self.target), *self.kernels.values()))
 
     @property
     def band(self) -> tuple[float, float]:
@@ -126,7 +131,7 @@ class Latency:
         return self.estimate.expected
 
     def parts(self) -> dict[str, Estimate]:
-        """Return the estimates of the NPU or CPU, of CPU calls, copies and host. Parts that take no time are absent. Their milliseconds add
+        """Return the estimates of the NPU or CPU, of CPU calls, copies and host, and of the kernels of ExecuTorch for the CPU. Parts that take no time are absent. Their milliseconds add
         up to those of the whole; their ranges do not."""
         names = [PART_OF.get(term, self.target.place.split()[-1]) for term in TERMS]
 
@@ -135,12 +140,12 @@ class Latency:
             return estimate(tuple(own), self.target)
 
         found = {name: part(name) for name in dict.fromkeys(names)}
-        return {name: item for name, item in found.items() if item.milliseconds}
+        return {name: item for name, item in (found | dict(self.kernels)).items() if item.milliseconds}
 
     @property
     def operators_not_modelled(self) -> int:
         """Return the number of operators on the CPU that ``cycles`` does not contain."""
-        return sum(item.kind is HostKind.OTHER for item in self.host)
+        return max(0, sum(item.kind is HostKind.OTHER for item in self.host) - self.estimated)
 
     @property
     def io_type(self) -> str:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -10,8 +11,8 @@ from typing import Any, Self
 
 from openneutron.compiler import Report
 from openneutron.compiler.cost.cycles import fetch_cycles
-from openneutron.compiler.cost.estimate import Estimate, Work, estimate, total, work_of_copies, work_of_start
-from openneutron.compiler.cost.host import HostKind, HostOperator, kind_of
+from openneutron.compiler.cost.estimate import Estimate, Term, Work, estimate, total, work_of_copies, work_of_start
+from openneutron.compiler.cost.host import HostKind, HostOperator, cpu_factor, cpu_milliseconds, kind_of
 from openneutron.compiler.legalize.legalize import rename_identities
 from openneutron.compiler.legalize.partition import extract, operator_title
 from openneutron.compiler.select.calls import in_words, node_of
@@ -23,6 +24,7 @@ from openneutron.ir.graph import OnCpu
 from openneutron.isa import Program
 from openneutron.ops.conv import macs
 from openneutron.ops.shape import VIEWS
+from openneutron.options import XNNPACK
 from openneutron.targets import Target
 
 CPU_SHARE = 0.1
@@ -101,6 +103,35 @@ class ConvertedSummary:
     def of(cls, name: str, program: Program) -> Self:
         """Return the sizes of a partition's program."""
         return cls(name, len(program.microcode), len(program.weights), len(program.kernels))
+
+
+CPU_KERNELS = {"": "ExecuTorch's kernels", XNNPACK: "XNNPACK"}
+"""The kernels of operators on the CPU in words, by ``OnCpu.kernels``."""
+
+IN_HOST = ("softmax", "join")
+"""The kinds of work whose time the operators of ``Summary.host`` have; see ``HostKind``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """A reason of operators on the CPU: how many operators have it, the modelled time of these, and how many have no modelled time."""
+
+    text: str
+    operators: int
+    time: Estimate
+    unknown: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the reason as values for JSON."""
+        return {"reason": self.text, "operators": self.operators, "not_modelled": self.unknown, **_times(self.time)}
+
+
+def cpu_estimate(milliseconds: float, target: Target) -> Estimate:
+    """Return the modelled time of operators on the CPU with its range."""
+    factor = cpu_factor(target)
+    return Estimate(
+        milliseconds, milliseconds / factor, milliseconds * factor, Term.OPERATORS, "cpu.instruction_cycles"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +236,44 @@ class Summary:
         copies = sum(part.report.copy_cycles + self.implied_copy_cycles(part) for part in self.partitions)
         beside = sum(part.report.cpu_call_cycles for part in self.partitions)
         npu = sum(map(self.part_cycles, self.partitions)) - copies - beside
-        return Latency(self.target, npu, copies, self.host, beside, total(map(self.part_work, self.partitions)))
+        work = total(map(self.part_work, self.partitions))
+        kernels, estimated = self._cpu_kernels()
+        return Latency(self.target, npu, copies, self.host, beside, work, kernels, estimated)
+
+    def _cpu_kernels(self) -> tuple[Mapping[str, Estimate], int]:
+        """Return the estimates of the operators on the CPU that ``host`` has no time of, by the name of their kernels, and how many of them
+        are calls of ``host``."""
+        spent: dict[str, list[float]] = {}
+        for item in self.on_cpu:
+            time = self.cpu_milliseconds(item)
+            if time and (item.kernels or item.kind not in IN_HOST):
+                spent.setdefault(CPU_KERNELS[item.kernels], []).append(time)
+        estimates = {name: cpu_estimate(math.fsum(times), self.target) for name, times in spent.items()}
+        return estimates, len(spent.get(CPU_KERNELS[""], ()))
+
+    def cpu_milliseconds(self, item: OnCpu) -> float | None:
+        """Return the modelled time of an operator on the CPU.
+
+        Args:
+            item: One of ``on_cpu``.
+
+        Returns:
+            The time in milliseconds; None where it is not modelled.
+        """
+        return cpu_milliseconds(item, self.target)
+
+    def reasons(self) -> list[Reason]:
+        """Return the reasons of operators on the CPU with the modelled time of the operators, the longest first. An operator whose time is
+        not modelled counts in ``unknown``."""
+        found: dict[str, list[float | None]] = {}
+        for item in self.on_cpu:
+            if item.computes and not item.converts:
+                found.setdefault(item.reason, []).append(self.cpu_milliseconds(item))
+        rows = [
+            Reason(text, len(times), cpu_estimate(math.fsum(filter(None, times)), self.target), times.count(None))
+            for text, times in found.items()
+        ]
+        return sorted(rows, key=lambda row: -row.time.milliseconds)
 
     def part_work(self, part: PartitionSummary) -> Work:
         """Return the work of ``part`` with the copies of ``implied_copy_cycles``."""
@@ -265,7 +333,8 @@ class Summary:
 
     def in_milliseconds(self, cycles: float) -> float:
         """Return the estimated time of a part of the latency that has ``cycles`` of its cycles, in milliseconds."""
-        return self.milliseconds * cycles / self.cycles if self.cycles else 0.0
+        own = estimate(self.latency.work, self.target).milliseconds
+        return own * cycles / self.cycles if self.cycles else 0.0
 
     @property
     def band(self) -> tuple[float, float]:
@@ -348,7 +417,9 @@ class Summary:
             "clock_mhz": self.target.clock.value,
             "assumed": list(self.target.assumed),
             "delegated": [asdict(item) for item in self.delegated],
-            "on_cpu": [asdict(item) for item in self.on_cpu],
+            "on_cpu": [asdict(item) | {"modelled_milliseconds": self.cpu_milliseconds(item)} for item in self.on_cpu],
+            "reasons": [row.to_dict() for row in self.reasons()],
+            "parts": {name: _times(part) for name, part in self.latency.parts().items()},
             "on_cpu_rows": [row.to_dict() for row in folded(self.on_cpu)],
             "partitions": [_partition_dict(self, part, details) for part in self.partitions],
             "converted": [asdict(part) for part in self.converted],

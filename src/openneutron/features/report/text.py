@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,17 +17,18 @@ from rich.text import Text
 from openneutron.compiler import Report
 from openneutron.compiler.cost.cycles import issue_cycles
 from openneutron.compiler.cost.estimate import estimate, releases, work
+from openneutron.compiler.cost.host import cpu_milliseconds
 from openneutron.compiler.rewrite.passes import Explained
 from openneutron.device.timings import Timings
 from openneutron.features.report.advice import Advice, advice_text
 from openneutron.features.report.latency import CPU_CALLS, latency_text, parts_text
 from openneutron.features.report.outputs import output_lines
-from openneutron.features.report.summary import CpuRow, PartitionSummary, Summary, by_reason
+from openneutron.features.report.summary import CPU_KERNELS, CpuRow, PartitionSummary, Summary, by_reason, cpu_estimate
 from openneutron.features.report.table import NAME_WIDTH, Column, Table, facts, right, short_name
 from openneutron.features.report.units import count_text, plural, range_text, size_text
 from openneutron.ir.graph import Fallback, OnCpu
 from openneutron.isa.rows import KERNEL_BY_NAME
-from openneutron.options import DEFAULT_EFFORT, XNNPACK
+from openneutron.options import DEFAULT_EFFORT
 from openneutron.targets import Target
 from openneutron.targets.target import CPU, NPU
 
@@ -67,7 +69,7 @@ def summary_table(summary: Summary, with_cpu: bool = True, advice: Sequence[Advi
     if len(summary.partitions) > 1:
         parts += ["", partitions_table(summary)]
     if summary.on_cpu and with_cpu:
-        parts += ["", on_cpu_table(summary.on_cpu, SHOWN_ON_CPU)]
+        parts += ["", on_cpu_table(summary.on_cpu, SHOWN_ON_CPU, summary.target)]
     return Group(*parts)
 
 
@@ -135,6 +137,7 @@ def summary_rows(summary: Summary, advice: Sequence[Advice] = ()) -> list[tuple[
             ("On the NPU", _jobs_text(summary)),
             ("Latency", _latency_text(summary)),
             ("Time on", parts_text(summary.latency)),
+            ("Costs most", _reason_text(summary)),
             ("Range", _range_text(summary)),
             ("Advice", advice_text(advice)),
             ("Assumed", _assumed_text(summary.target)),
@@ -167,22 +170,27 @@ def _place(summary: Summary) -> str:
     return "in the program" if summary.cpu_calls else summary.target.place
 
 
-BACKENDS = {XNNPACK: "XNNPACK"}
-"""The backends of ExecuTorch for the CPU, in words."""
-
-
 def _cpu_kernels_text(summary: Summary) -> str:
     """Return which backends compute the operators on the CPU, in words; empty where the runtime's own kernels compute all of them."""
     counted = Counter(item.kernels for item in summary.on_cpu if item.computes)
     own = counted.pop("", 0)
     parts = f" in {plural(summary.cpu_parts, 'delegate call')}" if summary.cpu_parts else ""
     said = [
-        f"{plural(count, 'operator')} by {BACKENDS[name]}{parts}, which the application links"
+        f"{plural(count, 'operator')} by {CPU_KERNELS[name]}{parts}, which the application links"
         for name, count in counted.items()
     ]
     if said and own:
         said.append(f"{own} by ExecuTorch's own kernels")
     return "; ".join(said)
+
+
+def _reason_text(summary: Summary) -> str:
+    """Return the reason whose operators on the CPU take most of the modelled time, in words; empty where none has a modelled time."""
+    first = next((row for row in summary.reasons() if row.time.milliseconds), None)
+    if first is None:
+        return ""
+    time = range_text(first.time.milliseconds, *first.time.expected)
+    return f"{time} in {plural(first.operators, 'operator')} on the CPU: {first.text}"
 
 
 def _macs_text(summary: Summary) -> str:
@@ -226,7 +234,7 @@ def _warning_text(summary: Summary) -> str:
 def _latency_text(summary: Summary) -> str:
     """Return the latency of an inference in words. If most of the model is on the CPU, the text states that the latency
     is not known."""
-    if not summary.is_on_cpu:
+    if not summary.is_on_cpu or (summary.latency.kernels and not summary.host_operators_not_modelled):
         return latency_text(summary.latency)
     on_cpu = summary.computed_on_cpu
     share = (
@@ -391,8 +399,8 @@ def fallback_text(cost: Fallback) -> str:
     return "; ".join(filter(None, (calls, f"{size_text(cost.border_bytes)} between NPU and CPU")))
 
 
-def on_cpu_table(operators: Iterable[OnCpu], limit: int | None = None) -> RenderableType:
-    """Return a table of operators on the CPU, with a row for each reason (``by_reason``).
+def on_cpu_table(operators: Iterable[OnCpu], limit: int | None = None, target: Target | None = None) -> RenderableType:
+    """Return a table of operators on the CPU, with a row for each reason (``by_reason``), and with their modelled times on ``target``.
 
     With ``limit``, the table has that many rows with the first names of each, and a line with the number of the
     remaining operators.
@@ -413,12 +421,25 @@ def on_cpu_table(operators: Iterable[OnCpu], limit: int | None = None) -> Render
     if any(cost is not None for cost in costs):
         texts = ["" if cost is None else fallback_text(cost) for cost in costs]
         columns.append(Column("what it costs", texts, wraps=True, most=COST_WIDTH))
+    times = [_time_text(row, target) for row in shown]
+    if any(times):
+        columns.append(right("time", times))
     table = Table(tuple(columns), gap=4)
     rest = sum(len(row.items) for row in rows[len(shown) :])
     parts: list[RenderableType] = [Text("On the CPU", "bold"), table]
     if rest:
         parts.append(Text(f"... and {rest} more; `openneutron explain` lists all."))
     return Group(*parts)
+
+
+def _time_text(row: CpuRow, target: Target | None) -> str:
+    """Return the modelled time of a row's operators in words; empty where the time of one is not modelled."""
+    times = [] if target is None else [cpu_milliseconds(item, target) for item in row.items]
+    known = [time for time in times if time is not None]
+    if target is None or not any(known) or len(known) < len(times):
+        return ""
+    found = cpu_estimate(math.fsum(known), target)
+    return range_text(found.milliseconds, *found.expected)
 
 
 def _names_text(row: CpuRow, limit: int | None) -> str:
@@ -500,7 +521,7 @@ def explanation(summary: Summary, memory: bool, advice: Sequence[Advice] = ()) -
     if summary.cpu_calls:
         parts += ["", cpu_calls_table(summary)]
     if summary.on_cpu:
-        parts += ["", on_cpu_table(summary.on_cpu)]
+        parts += ["", on_cpu_table(summary.on_cpu, target=summary.target)]
     return Group(*parts)
 
 

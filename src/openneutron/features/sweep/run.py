@@ -27,8 +27,7 @@ STEP = "Sweeping"
 class Program(Protocol):
     """A compiled model that can be compiled again with other options of the compiler."""
 
-    @property
-    def compile_options(self) -> CompileOptions: ...
+    def can_recompile(self, options: CompileOptions) -> bool: ...
 
     def recompile(self, **changes: Any) -> Any: ...
 
@@ -101,7 +100,7 @@ def _row(point: Point, program: Program | None, work: Compiling) -> tuple[Row, P
     except InvalidOptionError as error:
         return Row(FAILED, {"error": str(error)}), None
     try:
-        if program is not None and program.compile_options.has_same_partitions(options):
+        if program is not None and program.can_recompile(options):
             made = program.recompile(**options.to_dict())
         else:  # other operators may be in the programs, or other kernels on the CPU
             made = work.compile(options, quantization)

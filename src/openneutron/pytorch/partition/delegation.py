@@ -15,6 +15,7 @@ A name in ``operators_not_to_delegate`` is one of:
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -54,6 +55,9 @@ from openneutron.pytorch.operators.families import LOWER_RULES
 
 UNITS = "units"
 """The rule of a node that stays on the CPU because it exchanges values with another node on the CPU."""
+
+COST = "cost"
+"""The rule of an operator that is left to the CPU because the NPU would take longer, with the conversions around it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +135,117 @@ def computes(node: Node) -> bool:
     return not isinstance(before, torch.Tensor) or not isinstance(after, torch.Tensor) or before.dtype != after.dtype
 
 
+KINDS: Mapping[str, Sequence[str]] = {
+    "convolution": ("convolution",),
+    "linear layer": ("addmm", "mm", "linear"),
+    "matrix product": ("bmm", "matmul"),
+    "softmax": ("_softmax", "_log_softmax", "softmax"),
+    "gelu": ("gelu",),
+    "normalization": ("native_layer_norm", "native_group_norm", "_native_batch_norm_legit_no_training", "layer_norm"),
+    "sum": (
+        *(
+            "add",
+            "sub",
+            "mul",
+            "div",
+            "rsub",
+            "maximum",
+            "minimum",
+            "clamp",
+            "relu",
+            "neg",
+            "abs",
+            "where",
+            "eq",
+            "ne",
+            "lt",
+            "le",
+        ),
+        *(
+            "gt",
+            "ge",
+            "logical_and",
+            "logical_or",
+            "logical_not",
+            "hardtanh",
+            "leaky_relu",
+            "full_like",
+            "full",
+            "floor",
+            "ceil",
+        ),
+    ),
+    "move": (
+        "permute_copy",
+        "slice_copy",
+        "expand_copy",
+        "constant_pad_nd",
+        "repeat",
+        "_to_copy",
+        "_to_dim_order_copy",
+        "clone",
+        "select_copy",
+        "split_with_sizes_copy",
+    ),
+    "join": ("cat",),
+    "reduction": ("mean", "sum", "amax", "amin", "max", "min", "argmax", "argmin", "var", "any", "prod"),
+    "pool": ("max_pool2d_with_indices", "avg_pool2d", "max_pool2d"),
+    "bilinear resize": ("upsample_bilinear2d",),
+    "bicubic resize": ("upsample_bicubic2d",),
+    "index": (
+        "index",
+        "gather",
+        "scatter",
+        "index_put",
+        "embedding",
+        "index_select",
+        "scatter_add",
+        "upsample_nearest2d",
+        "flip",
+    ),
+    "sort": ("sort", "topk"),
+}
+"""The kinds of work of operators on the CPU, and the ATen operators of each; other pointwise operators are functions."""
+
+KIND_OF = {name: kind for kind, names in KINDS.items() for name in names}
+
+
+def work_of(node: Node) -> tuple[str, int]:
+    """Return the kind of work of an operator, and its multiply-accumulates or values; an empty text and 0 where they are not known."""
+    name = op_name(node).removeprefix("aten.").partition(".")[0]
+    kind = KIND_OF.get(name, "function" if is_pointwise(node) else "")
+    source = next(iter(node.all_input_nodes), node)
+    values, given = _elements(node), _elements(source)
+    if not kind or not values:
+        return "", 0
+    if kind in ("convolution", "linear layer", "matrix product"):
+        is_depthwise = kind == "convolution" and node.args[8] == _extent(node, 1) == _extent(source, 1)
+        return ("depthwise convolution" if is_depthwise else kind), macs(node)
+    if kind == "pool":
+        return kind, values * math.prod(_pair(node.args[1]))
+    return kind, given if kind in ("reduction", "sort") else values
+
+
+def _pair(extents: Any) -> Sequence[int]:
+    return (extents, extents) if isinstance(extents, int) else tuple(extents)
+
+
+def _elements(node: Node) -> int:
+    value = node.meta.get("val")
+    value = value[0] if isinstance(value, (list, tuple)) and value else value
+    if not isinstance(value, torch.Tensor) or any(not isinstance(extent, int) for extent in value.shape):
+        return 0
+    return value.numel()
+
+
+def _extent(node: Node, axis: int) -> int | None:
+    value = node.meta.get("val")
+    return int(value.shape[axis]) if isinstance(value, torch.Tensor) and value.dim() > axis else None
+
+
 def on_cpu(node: Node, reject: Reject, fallback: Fallback | None = None) -> NodeOnCpu:
     module = module_path(node)
+    kind, amount = work_of(node)
     hints = [reject.hint] if reject.hint else []
     if not has_cpu_kernel(node):
         hints.append("ExecuTorch has no kernel for it on the CPU either: the program won't load.")
@@ -152,6 +265,8 @@ def on_cpu(node: Node, reject: Reject, fallback: Fallback | None = None) -> Node
         macs=macs(node),
         computes=computes(node),
         converts=_converts_input(node),
+        kind=kind,
+        amount=amount,
     )
 
 

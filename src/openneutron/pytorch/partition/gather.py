@@ -136,13 +136,15 @@ class PartitionOptions:
     """The operators that the user leaves to the CPU, and options of lowering.
 
     compiles: a function that tries the compiler on a lowered partition: it returns a trial (``select.try_compile``), the nodes that
-    must leave the partition, or None where there is nothing to try.
+    must leave the partition, or None where there is nothing to try. slower: a function that returns the partitions that the CPU computes
+    in less time, with the reason of each.
     """
 
     operators_not_to_delegate: tuple[str, ...] = ()
     transpose_on_npu: bool = True
     allow_no_op_partitions: bool = False
     compiles: Callable[[Lowered], Sequence[Refused] | Trial | None] | None = None
+    slower: Callable[[Sequence[Partition]], Iterable[tuple[Partition, Reject]]] | None = None
 
 
 def partition(
@@ -173,6 +175,10 @@ def partition(
                 partitions.append(tried)
             else:
                 refused |= tried
+        if not refused and len(partitions) > 1 and options.slower is not None:
+            for part, reject in options.slower(partitions):
+                rejected |= {node: reject for unit in part.units for node in unit.compute}
+                refused.update(part.units)
         if not refused:
             break
         accepted = [unit for unit in accepted if unit not in refused]
