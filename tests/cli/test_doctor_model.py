@@ -117,6 +117,13 @@ def test_files_of_pytorch(tmp_path: Path) -> None:
     ]
 
 
+def test_a_checkpoint_of_ultralytics_takes_no_trust(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "yolo.pt", "w") as archive:
+        archive.writestr("yolo/data.pkl", b"\x80\x02cultralytics.nn.tasks\nDetectionModel\n.")
+    found = described(tmp_path / "yolo.pt")
+    assert (found.what, found.command) == ("Ultralytics, DetectionModel", "openneutron compile {}")
+
+
 def test_damage_is_an_error_and_no_raw_exception(tmp_path: Path) -> None:
     _exported(tmp_path / "net.pt2")
     _keras(tmp_path / "net.keras")

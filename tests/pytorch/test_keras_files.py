@@ -75,3 +75,16 @@ def test_code_in_a_file_is_not_run(keras: Any, tmp_path: Path) -> None:
     )
     trusted: Callable[..., Any] = KERAS.read(path, LoadingOptions(trust=True)).module()
     assert torch.equal(trusted(torch.ones(1, 4)), torch.full((1, 4), 2.0))
+
+
+def test_a_model_in_memory_needs_no_example_inputs(keras: Any) -> None:
+    model = keras.Sequential([keras.Input((None, 4), name="rows"), keras.layers.Dense(2)])
+    samples = [torch.linspace(-1, 1, 12).reshape(1, 3, 4)]
+    loading = LoadingOptions(input_shapes={"rows": (1, 3, 4)})
+    assert len(openneutron.compile(model, calibration=samples, loading=loading).partitions) == 1
+    assert len(openneutron.compile(model, (torch.zeros(1, 3, 4),), calibration=samples).partitions) == 1
+    with pytest.raises(InvalidModelError) as caught:
+        openneutron.compile(model, calibration=samples)
+    assert str(caught.value) == (
+        "'model': the shape ?x?x4 of the input 'rows' is not fixed. Give it: --input-shape rows=1x1x4, with your sizes."
+    )

@@ -620,10 +620,11 @@ def compile_module(request: Request) -> CompiledModel:
 
     Raises as ``openneutron.compile`` does.
     """
-    if forms.of_object(request.model) is not None:
-        from openneutron.pytorch.yolo.heads import staged
-
-        request = replace(request, model=staged(request.model, request.name, request.loading))
+    form = forms.of_object(request.model)
+    if form is forms.KERAS and request.example_inputs is not None:
+        form = None  # the model is a module, and its reader only gives example inputs
+    if form is not None:
+        request = replace(request, model=form.read_object(request.model, request.name, request.loading))
     if isinstance(request.model, Staged) and request.example_inputs is None:
         request = replace(request, example_inputs=request.model.example_inputs[0])
     graph_of = aten_graph

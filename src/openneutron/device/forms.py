@@ -63,6 +63,8 @@ class Form:
         needs: The packages that the reader imports in addition to those that are always installed.
         extra: The extra of this package that installs ``needs``.
         loading: The fields of LoadingOptions that the reader also takes.
+        library: The package whose models in memory are read too, by the function ``object_reader`` (``module:function``) of the model, its name
+            and LoadingOptions.
         suggestion: What to do with a file that is not compiled, in a program and on the command line.
     """
 
@@ -76,6 +78,8 @@ class Form:
     needs: tuple[str, ...] = ()
     extra: str = ""
     loading: tuple[str, ...] = ()
+    library: str = ""
+    object_reader: str = ""
     suggestion: tuple[str, str] = ("", "")
 
     @property
@@ -108,9 +112,12 @@ class Form:
         """Return the model in a file. Raises InvalidModelError for an unusable file, and MissingToolError where a
         package is not installed."""
         with self._needing():
-            module, _, name = self.reader.partition(":")
-            function = getattr(import_module(module), name)
+            function = _named(self.reader)
         return function(path, **{name: getattr(loading, name) for name in self.loading})
+
+    def read_object(self, model: object, name: str, loading: LoadingOptions = LoadingOptions()) -> Any:
+        """Return what ``read`` returns, for a model of ``library`` in memory. Raises InvalidModelError for an unusable one."""
+        return _named(self.object_reader)(model, name, loading)
 
     @contextmanager
     def _needing(self) -> Iterator[None]:
@@ -125,6 +132,12 @@ class Form:
                 f"A {self.suffix} takes {', '.join(self.needs)}; '{error.name}' is not installed: "
                 f"pip install 'openneutron[{self.extra}]'."
             ) from error
+
+
+def _named(place: str) -> Any:
+    """Return the function of ``module:function``."""
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)
 
 
 _WEIGHTS_ALONE = "weights have no program"
@@ -171,6 +184,8 @@ KERAS = Form(
     member="model.weights.h5",
     needs=("keras",),
     extra="keras",
+    library="keras",
+    object_reader="openneutron.pytorch.source.keras_file:program_of",
     loading=("trust", "imports", "input_shapes"),
 )
 
@@ -183,6 +198,8 @@ YOLO = Form(
     content=b"cultralytics.",
     needs=("ultralytics", "torchvision", "cv2"),
     extra="yolo",
+    library="ultralytics",
+    object_reader="openneutron.pytorch.yolo.heads:staged",
     loading=("trust", "input_shapes", "head"),
 )
 """A checkpoint of Ultralytics: a pickle that names its classes (``c``, the opcode GLOBAL, and the module's name)."""
@@ -237,8 +254,9 @@ def form_of(path: Path) -> Form | None:
 
 
 def of_object(model: object) -> Form | None:
-    """Return the form of the files that a model in memory was read from, if a reader is needed for the model too; otherwise None."""
-    return YOLO if any(kind.__module__.partition(".")[0] == "ultralytics" for kind in type(model).__mro__) else None
+    """Return the form of a model in memory that has a reader of its own, by the package of its classes; otherwise None."""
+    packages = {kind.__module__.partition(".")[0] for kind in type(model).__mro__}
+    return next((form for form in FORMS if form.library and form.library in packages), None)
 
 
 def model_form(path: Path, what: str, words: str, on_command_line: bool = False) -> Form:

@@ -324,8 +324,13 @@ def _of_exported(graph: Any, specs: Any, kind: str) -> Iterator[TensorFact]:
             yield TensorFact(name, TYPES.get(value["dtype"], "other"), sizes)
 
 
-def _pickled(path: Path, _: Form) -> Description:
+def _pickled(path: Path, form: Form) -> Description:
     found = file_kind.what_it_is(path)
+    if form is forms.YOLO:
+        network = next((name for name in found.classes if name.startswith("ultralytics.nn.tasks.")), "")
+        return Description(
+            f"Ultralytics, {network.rpartition('.')[2] or 'a checkpoint'}", plan=QUANTIZED_FIRST, command=COMPILE
+        )
     if found.kind is file_kind.Kind.WEIGHTS:
         return Description(
             "weights of PyTorch without a program (a state dict)",

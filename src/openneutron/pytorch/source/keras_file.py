@@ -17,6 +17,7 @@ from torch.export import ExportedProgram
 
 from openneutron.device.third_party import suppressed
 from openneutron.errors import InvalidModelError
+from openneutron.options import LoadingOptions
 from openneutron.pytorch.source.example_inputs import check_names, example_input
 from openneutron.pytorch.source.exported_file import import_module
 
@@ -56,18 +57,24 @@ def read_keras(
             model = keras.saving.load_model(str(named), compile=False, safe_mode=not trust)
     except Exception as error:  # Keras, zipfile and h5py have errors of their own
         raise InvalidModelError(f"'{path.name}' can't be read: {_why(error)}.") from error
+    return program_of(model, path.name, LoadingOptions(input_shapes=input_shapes))
+
+
+def program_of(model: Any, name: str, loading: LoadingOptions = LoadingOptions()) -> ExportedProgram:
+    """Return the program of a Keras model in memory, with random example inputs. Raises as ``read_keras`` does."""
+    _keras(name)
     if not getattr(model, "inputs", None):
         raise InvalidModelError(
-            f"'{path.name}' has no fixed inputs. Save a functional or sequential model, or pass the model with example inputs."
+            f"'{name}' has no fixed inputs. Make it a functional or sequential model, or pass it with example inputs."
         )
-    check_names(input_shapes or {}, [item.name for item in model.inputs], path.name)
-    inputs = [_example(item, path.name, input_shapes or {}) for item in model.inputs]
+    check_names(loading.input_shapes or {}, [item.name for item in model.inputs], name)
+    inputs = [_example(item, name, loading.input_shapes or {}) for item in model.inputs]
     module = _Inference(model, [item.name for item in model.inputs]).eval()
     try:
         with suppressed(), torch.no_grad():
             return torch.export.export(module, tuple(inputs), strict=False)
     except Exception as error:
-        raise InvalidModelError(f"'{path.name}': torch.export can't export it: {_why(error)}.") from error
+        raise InvalidModelError(f"'{name}': torch.export can't export it: {_why(error)}.") from error
 
 
 @contextmanager
