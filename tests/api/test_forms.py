@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import openneutron
-from openneutron.device.forms import FORMS, LITERT, PT2, PTE, Form, Kind, form_of, of_content
+from openneutron.device.forms import FORMS, LITERT, PT2, PTE, SAVED_MODEL, Form, Kind, form_of, of_content
 from openneutron.errors import InvalidModelError, MissingToolError
 from tests.support.litert_files import mixed_file
 
@@ -75,3 +75,17 @@ def test_a_form_without_a_reader(tmp_path: Path) -> None:
     (tmp_path / "weights.bin").write_bytes(archive(tmp_path / "w.pt", "w/data.pkl").read_bytes())
     with pytest.raises(InvalidModelError, match="has weights without a program"):
         openneutron.compile(tmp_path / "weights.bin")
+
+
+def test_a_saved_model_is_refused_with_the_line_that_converts_it(tmp_path: Path) -> None:
+    folder = tmp_path / "net"
+    folder.mkdir()
+    (folder / "saved_model.pb").write_bytes(b"")
+    assert form_of(folder) is SAVED_MODEL
+    with pytest.raises(InvalidModelError) as caught:
+        openneutron.compile(folder)
+    assert str(caught.value) == (
+        f"'{folder}' is a TensorFlow SavedModel, and TensorFlow is not installed here. Make a .tflite of it where TensorFlow is, and "
+        "compile that: python -c \"import tensorflow as tf; open('net.tflite', "
+        f"'wb').write(tf.lite.TFLiteConverter.from_saved_model('{folder}').convert())\""
+    )

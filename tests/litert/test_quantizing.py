@@ -8,14 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ai_edge_litert import schema_py_generated as schema
 
 import openneutron
-from openneutron import QuantizationOptions, litert
+from openneutron import QuantizationOptions
 from openneutron.errors import InvalidOptionError, MissingToolError
 from openneutron.litert import quantizing
 from openneutron.litert.interpret import interpret
-from openneutron.litert.write import pack
+from tests.litert.float_networks import directly_quantized
 from tests.support.litert_files import BUILTIN, FileBuilder, float_file
 
 SHAPE = (1, 4, 4, 2)
@@ -34,25 +33,10 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def directly_quantized(data: bytes, calibration: list[np.ndarray]) -> bytes:
-    """Return what AI Edge Quantizer makes of a file by itself, with int8 inputs and outputs."""
-    from ai_edge_quantizer import quantizer, recipe
-
-    model = litert.read(data).model
-    signature, first, last = schema.SignatureDefT(), schema.TensorMapT(), schema.TensorMapT()
-    signature.signatureKey, signature.subgraphIndex, signature.inputs, signature.outputs = b"serve", 0, [first], [last]
-    first.name, first.tensorIndex = b"x", int(model.subgraphs[0].inputs[0])
-    last.name, last.tensorIndex = b"y", int(model.subgraphs[0].outputs[0])
-    model.signatureDefs = [signature]
-    tool = quantizer.Quantizer(pack(model), recipe.static_wi8_ai8())
-    ranges = tool.calibrate({"serve": [{"x": sample} for sample in calibration]}, num_threads=1)
-    return bytes(tool.quantize(ranges).quantized_model)
-
-
 @pytest.mark.filterwarnings("ignore::UserWarning:ai_edge_litert")
 def test_the_result_equals_the_quantizers_own_file_in_reference_kernels(path: Path) -> None:
     program = openneutron.compile(path, calibration=samples(), quantization=QuantizationOptions(io_dtype="int8"))
-    reference = directly_quantized(path.read_bytes(), samples())
+    reference = directly_quantized(path.read_bytes(), [(sample,) for sample in samples()])
     for seed in range(4):
         image = np.random.default_rng(seed).integers(-128, 128, SHAPE, np.int8)
         (ours,), (theirs,) = program.run(image), interpret(reference, [image])

@@ -12,7 +12,7 @@ from typing import TypeGuard
 
 from openneutron.device.data.python_function import PythonFunction
 from openneutron.device.files import content, existing, nearest, obstacle
-from openneutron.device.forms import LITERT, MODELS, Form, Kind, form_of, listed, model_form, of_content
+from openneutron.device.forms import LITERT, MODELS, SAVED_MODEL, Form, Kind, form_of, listed, model_form, of_content
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.options import DataOptions, LoadingOptions, changed
 
@@ -140,7 +140,9 @@ def parse(model: str, compiled: bool = False) -> ModelSource:
 
 def _is_compiled(form: Form, path: Path) -> bool:
     """Return whether a file is compiled: a ``.pte``, or a ``.tflite`` with NeutronGraphs."""
-    return form.kind is Kind.COMPILED or (form.kind is Kind.LITERT and NEUTRON_GRAPH in content(existing(str(path))))
+    return form.kind is Kind.COMPILED or (
+        form.kind is Kind.LITERT and form is not SAVED_MODEL and NEUTRON_GRAPH in content(existing(str(path)))
+    )
 
 
 # -- checks of a PyTorch model that run before PyTorch is loaded --------------------------------------------------------

@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from openneutron.device.files import existing, obstacle
+from openneutron.device.files import FOLDER, existing, obstacle
 from openneutron.device.third_party import needs_pytorch
 from openneutron.errors import InvalidModelError, MissingToolError
 from openneutron.options import LoadingOptions
@@ -215,6 +215,9 @@ PT = Form(
 )
 """A pickled module. Only its author's word says that loading it is safe."""
 
+SAVED_MODEL = Form("", Kind.LITERT, reader="openneutron.litert.saved_model:read_saved_model", member="saved_model.pb")
+"""TensorFlow's SavedModel: a folder, which is known by the name of a file in it."""
+
 SAFETENSORS = Form(
     ".safetensors",
     Kind.OTHER,
@@ -242,8 +245,9 @@ FORMS = (
 def of_content(path: Path) -> Form | None:
     """Return the form that a file's content identifies; None where the file can't be read, or its content identifies no
     form."""
-    if obstacle(path) is not None:
-        return None
+    problem = obstacle(path)
+    if problem is not None:
+        return SAVED_MODEL if problem == FOLDER and (path / SAVED_MODEL.member).is_file() else None
     return next((form for form in FORMS if form.holds(path)), None)
 
 
@@ -272,7 +276,8 @@ def model_form(path: Path, what: str, words: str, on_command_line: bool = False)
         raise InvalidModelError(
             f"'{path}': {form.suggestion[on_command_line]}. {what[0].upper()}{what[1:]} is {words}."
         )
-    existing(str(path))
+    if form is not SAVED_MODEL:
+        existing(str(path))
     return form
 
 

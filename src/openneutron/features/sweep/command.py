@@ -20,6 +20,7 @@ from openneutron.cli.compile import Ready, note_on_calibration, prepared
 from openneutron.cli.model_source import BuiltInModel, DataParameters, is_litert
 from openneutron.cli.options import GivenModel, takes_a_model
 from openneutron.device import converter, files
+from openneutron.device.forms import SAVED_MODEL
 from openneutron.features.evaluation.command import Metric, Scheduler, Workers, data_set
 from openneutron.features.evaluation.metrics import check
 from openneutron.features.report.units import plural
@@ -127,7 +128,8 @@ def _words(data: DataParameters) -> str:
 
 
 def _hash(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+    file = path / SAVED_MODEL.member if path.is_dir() else path
+    return hashlib.sha256(file.read_bytes()).hexdigest()[:16]
 
 
 class _Work:
