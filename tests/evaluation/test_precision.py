@@ -9,12 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from PIL import Image
+from torch import nn
 
 import openneutron
 from openneutron.api.load import LoadedFile
+from openneutron.api.pytorch import CompiledModel
 from openneutron.errors import InvalidOptionError, MissingToolError
-from tests.support.one_box import one_box
+from openneutron.pytorch.source.exporting import Staged
+from tests.support.one_box import METADATA, OneBox, one_box
 
 DOG, CAT = [16, 16, 32, 16], [0, 0, 10, 10]
 """Boxes x, y, width, height in pictures of 64 by 48 pixels. The detector finds a dog at the first one, twice as large as in its input."""
@@ -75,6 +79,26 @@ def test_all_boxes_found_are_1_and_half_of_the_classes_a_half(program: LoadedFil
         (tmp_path / "labels" / f"{number}.txt").write_text("1 0.5 0.5 0.5 0.33333\n0 0 0 0.15 0 0.15 0.2\n")
     (tmp_path / "data.yaml").write_text("path: .\nval: images\nnames: {0: cat, 1: dog}\n")
     assert measured(program, tmp_path / "data.yaml")[1] == pytest.approx(0.5)
+
+
+class Parts(nn.Module):
+    """The network of a detector in two stages, the second of which stays float."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = OneBox().body
+
+    def forward(self, images: torch.Tensor) -> tuple[torch.Tensor]:
+        return (self.body(images),)
+
+
+def test_the_sides_beside_the_npu_have_the_steps_that_stay_float(tmp_path: Path) -> None:
+    model = Staged(Parts(), (torch.rand(1, 3, 32, 32),), nn.Flatten(2), METADATA)
+    program = openneutron.compile(model, calibration=[torch.rand(1, 3, 32, 32)])
+    assert isinstance(program, CompiledModel)
+    found = openneutron.evaluate(program, coco(tmp_path, [(10, DOG)]), model=model, workers=1)
+    assert [side.side for side in found.sides] == ["float", "int8", "npu"]
+    assert [side.metric_at_50 for side in found.sides] == pytest.approx([1, 1, 1])
 
 
 def test_data_that_can_not_be_measured(program: LoadedFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

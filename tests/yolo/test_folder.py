@@ -14,7 +14,7 @@ from PIL import Image, ImageDraw
 import openneutron
 from openneutron.api.pytorch import CompiledModel
 from openneutron.errors import InvalidModelError, InvalidOptionError
-from openneutron.features.ultralytics import write
+from openneutron.features.ultralytics import export, write
 
 SIZE = 64
 LAYERS = """
@@ -52,8 +52,8 @@ def data_set(folder: Path, count: int) -> Path:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, CompiledModel]:
-    """The model of Ultralytics with random weights, and the program of its ONNX file."""
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
+    """The model of Ultralytics with random weights, and the folder of its ONNX file."""
     from ultralytics import YOLO
 
     folder = tmp_path_factory.mktemp("made")
@@ -69,18 +69,17 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, CompiledModel]:
         torch.nn.init.zeros_(layer[-1].bias)
     model.model.pt_path = model.ckpt_path = str(folder / "small.pt")
     exported = model.export(format="onnx", imgsz=SIZE, simplify=False, verbose=False)
-    program = openneutron.compile(exported, calibration=[torch.rand(1, 3, SIZE, SIZE) for _ in range(4)])
-    assert isinstance(program, CompiledModel)
-    return model, program
+    calibration = [torch.rand(1, 3, SIZE, SIZE) for _ in range(4)]
+    return model, export(exported, folder / "small_executorch_model", calibration=calibration)
 
 
-def test_it_predicts_and_validates(made: tuple[Any, CompiledModel], tmp_path: Path) -> None:
+def test_it_predicts_and_validates(made: tuple[Any, Path], tmp_path: Path) -> None:
     from ultralytics import YOLO
 
-    model, program = made
-    assert len(program.partitions) == 1 and not [item for item in program.report.on_cpu if item.computes]
+    model, folder = made
+    program = openneutron.load(folder / "model.pte")
+    assert len(program.programs) == 1 and program.metadata["task"] == "detect"
     data = data_set(tmp_path / "data", 20)
-    folder = write(program, tmp_path / "small_executorch_model")
     on_npu = YOLO(folder)
     picture = tmp_path / "data" / "images" / "00.png"
     (found,), (wanted,) = (one.predict(picture, conf=0.4, imgsz=SIZE, verbose=False) for one in (on_npu, model))
@@ -89,8 +88,8 @@ def test_it_predicts_and_validates(made: tuple[Any, CompiledModel], tmp_path: Pa
     assert measured.nt_per_class.sum() == 20
 
 
-def test_folders_that_ultralytics_would_not_know(made: tuple[Any, CompiledModel], tmp_path: Path) -> None:
-    _, program = made
+def test_folders_that_ultralytics_would_not_know(made: tuple[Any, Path], tmp_path: Path) -> None:
+    program = openneutron.load(made[1] / "model.pte")
     with pytest.raises(InvalidOptionError) as caught:
         write(program, tmp_path / "small")
     assert str(caught.value) == (

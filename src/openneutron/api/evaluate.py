@@ -16,7 +16,7 @@ from openneutron import litert
 from openneutron.api.float_litert import inputs_of
 from openneutron.api.litert import CompiledLiteRTModel
 from openneutron.api.load import LoadedFile
-from openneutron.device import pte
+from openneutron.device import forms, pte
 from openneutron.device.cache import LIBRARIES, Digest, code
 from openneutron.device.data import ModelInput, Sample, Source
 from openneutron.device.data import source as source_of
@@ -32,7 +32,7 @@ from openneutron.features.evaluation.records import Failure, Record
 from openneutron.features.evaluation.results import Evaluation, pair_results, side_results, worst_classes
 from openneutron.features.evaluation.samples import DataSet, Shard, absolute, shards
 from openneutron.litert.write import pack
-from openneutron.options import Progress, silent
+from openneutron.options import BOXES, LoadingOptions, Progress, silent
 
 if TYPE_CHECKING:
     from torch import nn
@@ -212,10 +212,15 @@ def _sides(
     from openneutron.pytorch.run.exported import inputs_of, written
 
     call = inputs_of(program.quantized)
-    quantized, has_state = written(program.quantized, call, program.name)
+    quantized, has_state = written(program.whole, call, program.name)
     sides = (Side(INT8, EXPORTED, quantized, has_state), Side(NPU, PTE, program.buffer, has_state))
     if model is None:
         return sides, ("The float model is not given: there is no float side.",)
+    if forms.of_object(model) is not None:
+        from openneutron.pytorch.yolo.heads import staged
+
+        head, shape = program.metadata.get("head", BOXES), tuple(call.leaves[0].shape)
+        model = staged(model, program.name, LoadingOptions(head=head, input_shapes={"images": shape}))
     content, keeps = written(model, call, program.name)
     return (Side(FLOAT, EXPORTED, content, keeps), *sides), ()
 

@@ -388,7 +388,8 @@ class CompiledModel(CompiledResult):
     of the CPU fallbacks. ``partitions`` are the delegate calls with programs of this project's compiler, ``converted`` those with
     programs of NXP's converter. ``frame`` is the program after ExecuTorch's passes, without payloads. ``quantizing`` is the function
     that returns ``quantized``. ``calibrated`` has the preprocessing of the calibration data and the first sample. ``timings`` has the
-    times of the compile's steps. ``outputs`` is the accuracy of the float results, measured on a few calibration samples; empty without
+    times of the compile's steps. ``later`` are steps behind the quantized module that stay float, such as a detector's suppression; None
+    where there are none. ``outputs`` is the accuracy of the float results, measured on a few calibration samples; empty without
     a float model.
 
     >>> import openneutron
@@ -411,6 +412,13 @@ class CompiledModel(CompiledResult):
     calibrated: Calibrated = field(default=Calibrated(), repr=False)
     timings: Timings = field(default=Timings(), repr=False)
     outputs: tuple[OutputAccuracy, ...] = field(default=(), repr=False)
+    later: nn.Module | None = field(default=None, repr=False)
+
+    @property
+    def whole(self) -> nn.Module:
+        """Return the quantized module with the steps behind it that stay float, as the file computes them."""
+        quantized = self.quantized
+        return quantized if self.later is None else Staged(quantized, (), self.later)
 
     @property
     def quantized(self) -> GraphModule:
@@ -432,7 +440,7 @@ class CompiledModel(CompiledResult):
             name: tuple(replace(part, origins=dict, lowered=None) for part in getattr(self, name))
             for name in ("partitions", "converted")
         }
-        return {**super().as_fields(), **parts, "quantizing": partial(_not_in_pickles, self.name)}
+        return {**super().as_fields(), **parts, "later": None, "quantizing": partial(_not_in_pickles, self.name)}
 
     def recompile(self, **changes: Any) -> CompiledModel:
         """Return the same compiled quantized program with other options of the compiler.
@@ -657,6 +665,7 @@ def compile_module(request: Request) -> CompiledModel:
         keywords=tuple(source.inputs.kwargs),
         calibrated=asked.calibrated,
         outputs=made.outputs,
+        later=getattr(request.model, "later", None) if isinstance(request.model, Staged) else None,
     )
     if delegation.must_delegate and not result.parts:
         cpu, cause = result.delegation.on_cpu, result.delegation.cause

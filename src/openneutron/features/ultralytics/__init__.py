@@ -6,6 +6,6 @@ The folder has the form of Ultralytics' own export to ExecuTorch, a ``.pte`` and
 ``simulate`` registers the simulated NPU.
 """
 
-from openneutron.features.ultralytics.folder import SUFFIX, simulate, write
+from openneutron.features.ultralytics.folder import SUFFIX, export, simulate, write
 
-__all__ = ["SUFFIX", "simulate", "write"]
+__all__ = ["SUFFIX", "export", "simulate", "write"]

@@ -6,19 +6,48 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from openneutron.api.compile import compile as compile_model
+from openneutron.api.litert import CompiledLiteRTModel
 from openneutron.api.load import LoadedFile
 from openneutron.device import files
+from openneutron.device.forms import YOLO, form_of
 from openneutron.device.third_party import needs_pytorch
 from openneutron.errors import InvalidModelError, InvalidOptionError
-from openneutron.features.detection.detector import RAW
+from openneutron.options import DECODED, RAW, LoadingOptions
 
 if TYPE_CHECKING:
     from openneutron.api.pytorch import CompiledModel
 
 SUFFIX = "_executorch_model"
 """The end of a folder's name by which Ultralytics knows a ``.pte`` (``export_formats`` in engine/exporter.py, 8.4)."""
+
+
+def export(model: Any, folder: str | os.PathLike[str] | None = None, **keywords: Any) -> Path:
+    """Compile a model of Ultralytics into a folder that Ultralytics predicts with, and return the folder's path.
+
+    >>> folder = export(YOLO("yolov8n.pt"), calibration="street", data=openneutron.DataOptions(preprocess="letterbox=640"))  # doctest: +SKIP
+    >>> YOLO(folder).val(data="coco8.yaml")  # doctest: +SKIP
+
+    Args:
+        model: The ``YOLO`` object, or the path of its ``.pt`` or of its ``.onnx``.
+        folder: As for ``write``.
+        keywords: Those of ``openneutron.compile``. Without ``loading`` the results of a detector are boxes before the suppression, which
+            Ultralytics computes with its own ``conf`` and ``iou``.
+
+    Raises as ``openneutron.compile`` and ``write`` do.
+    """
+    if "loading" not in keywords and (not isinstance(model, (str, os.PathLike)) or form_of(Path(model)) is YOLO):
+        keywords["loading"] = LoadingOptions(head=DECODED)
+    if "name" not in keywords and isinstance(stem := getattr(model, "model_name", None), str):
+        keywords["name"] = Path(stem).stem
+    program = compile_model(model, **keywords)
+    if isinstance(program, CompiledLiteRTModel):
+        raise InvalidModelError(
+            f"'{program.name}' is compiled to a .tflite, whose programs Ultralytics can't run. Give a .pt or .onnx."
+        )
+    return write(program, folder)
 
 
 def write(program: CompiledModel | LoadedFile, folder: str | os.PathLike[str] | None = None) -> Path:

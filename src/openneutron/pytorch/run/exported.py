@@ -59,8 +59,8 @@ def written(model: nn.Module | ExportedProgram, inputs: ModelInputs, name: str) 
     module = model.module(check_guards=False) if isinstance(model, ExportedProgram) else model
     modes = {child: child.training for child in module.modules()}
     try:
-        if not isinstance(module, GraphModule):
-            module.eval()
+        if not any(isinstance(child, GraphModule) for child in module.modules()):
+            module.eval()  # an exported module has no modes
         with suppressed():
             program = export(_Tensors(module), inputs, name)
             stream = io.BytesIO()
