@@ -23,7 +23,7 @@ from openneutron.features.report.as_nxp import AsNxp, as_nxp
 from openneutron.ir import Graph
 from openneutron.isa import Program
 from openneutron.litert.write import pack
-from openneutron.options import ARENA, CompileOptions, Request, changed, with_changes
+from openneutron.options import ARENA, CompileOptions, FrameFormat, Request, changed, with_changes
 from openneutron.targets import Target
 
 if TYPE_CHECKING:
@@ -175,6 +175,10 @@ def compile_litert(request: Request) -> CompiledLiteRTModel:
         from openneutron.api.float_litert import quantize
 
         real, model = pack(model.model), quantize(request)
+    if request.inputs.format is not None:
+        from openneutron.litert.frames import with_frames
+
+        model = with_frames(model, FrameFormat.parse(request.inputs.format), request.name)
     compiled = compile_file(
         model, request.name, request.options, delegation.operators_not_to_delegate, delegation.must_delegate
     )

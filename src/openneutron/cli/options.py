@@ -103,7 +103,7 @@ def _parser(flag: Flag) -> Callable[[str], Any]:
 
 
 OF_PYTORCH = (
-    "calibration", "preprocess", "sample_rate", "calibration_samples", "weights", "input_format", "normalize", "keep_float", "io_dtype", "activations",
+    "calibration", "preprocess", "sample_rate", "calibration_samples", "weights", "normalize", "keep_float", "io_dtype", "activations",
     "observer", "channels_last", "any_runtime",
 )  # fmt: skip
 """The options that do not apply to a quantized ``.tflite``."""
@@ -200,8 +200,8 @@ class ModelParameters:
         str | None,
         typer.Option(
             metavar="FORMAT",
-            help="The program takes a camera's frames: uint8, nhwc or nchw, rgb or bgr, such as uint8,nhwc,bgr (PyTorch models); default: the "
-            "model's own input.",
+            help="The program takes a camera's frames: uint8, nhwc or nchw, rgb or bgr, such as uint8,nhwc,bgr; default: the model's own "
+            "input.",
         ),
     ] = None
     normalize: Annotated[
