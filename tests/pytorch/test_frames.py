@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -146,6 +147,53 @@ def test_other_first_layers_read_one_convolution_of_single_pixels() -> None:
     assert targets_of(graph).count(CONVOLUTION) == 2 and torch.ops.aten.mul.Tensor not in targets_of(graph)
 
 
+def test_frames_of_another_size_are_cut_and_resized() -> None:
+    inputs = InputOptions(
+        format="uint8,nhwc,bgr", normalize="mean=0.485:0.456:0.406,std=0.229:0.224:0.225", size=(32, 20)
+    )
+    model, graph = graph_of(Head(), inputs, (1, 3, 10, 12))
+    assert model.frames.centre == ((0, 20), (4, 28)) and inputs.size == "32x20"
+    taken = frame(1, 20, 32, 3)
+    assert torch.allclose(graph.module(taken)[0], model(taken), atol=1e-5)
+    assert torch.ops.aten.mul.Tensor not in targets_of(graph)
+    calibration = [taken, torch.full_like(taken, 255), torch.zeros_like(taken)]
+    made = openneutron.compile(model.inner, torch.zeros(1, 3, 10, 12), calibration=calibration, inputs=inputs)
+    assert made.report.whole and not made.delegation.on_cpu
+    found, expected = torch.as_tensor(made.run(taken)[0]), model(taken)
+    assert (found - expected).norm() < 0.05 * expected.norm()
+
+
+class Normalize:
+    mean, std = (0.5, 0.4, 0.3), torch.tensor([0.25, 0.5, 1.0])
+
+
+class ToTensor:
+    pass
+
+
+class Compose:
+    def __init__(self, *transforms: object) -> None:
+        self.transforms = list(transforms)
+
+
+class Processor:
+    image_mean, image_std, rescale_factor = [0.5] * 3, [0.25] * 3, 1 / 255
+
+
+@pytest.mark.parametrize(
+    ("preprocessing", "text"),
+    [
+        (Compose(type("Resize", (), {})(), ToTensor(), Normalize()), "scale=1/255,mean=0.5:0.4:0.3,std=0.25:0.5:1.0"),
+        (Normalize(), "scale=1,mean=0.5:0.4:0.3,std=0.25:0.5:1.0"),
+        (Compose(type("ToDtype", (), {"scale": True})()), "scale=1/255"),
+        ({"mean": 0.5, "std": 0.25, "crop_pct": 0.9}, "mean=0.5,std=0.25"),
+        (Processor(), "scale=1/255,mean=0.5:0.5:0.5,std=0.25:0.25:0.25"),
+    ],
+)
+def test_a_normalization_is_read_from_a_preprocessing(preprocessing: object, text: str) -> None:
+    assert InputOptions(normalize=preprocessing).normalize == text
+
+
 def test_a_compiled_model_takes_frames_and_loses_nothing() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1), nn.BatchNorm2d(8), nn.ReLU6(), nn.Conv2d(8, 4, 1)).eval()
@@ -174,11 +222,15 @@ def test_a_compiled_model_takes_frames_and_loses_nothing() -> None:
         ({"format": "uint8,nhcw"}, "input_format: 'nhcw' is unknown; there are uint8, nhwc, nchw, rgb, bgr. Did you mean 'nhwc'?"),
         ({"format": "rgb,bgr"}, "input_format: 'bgr' and 'rgb' exclude each other. Leave one out."),
         ({"format": 8}, "input_format: it is 8; it is a text."),
+        ({"size": "640"}, "input_size: it is '640'; it is the width and the height of a frame, such as 640x480."),
+        ({"normalize": {"mean": 0}}, "normalize: the dict has no mean and std. Pass timm's data config."),
+        ({"normalize": Compose(ToTensor(), Normalize(), ToTensor())}, "normalize: ToTensor follows Normalize. Give scale, mean and std as text."),
+        ({"normalize": 8}, "normalize: int is not known. Give scale, mean and std as text, such as mean=0.5,std=0.5."),
         ({"normalize": "mean=0.5:0.5"}, "normalize: mean has 2 numbers; the model has 3 channels. Give one number, or one for each."),
         ({"normalize": "crop=8"}, "normalize: crop is not for frames. Leave it out."),
     ],
 )  # fmt: skip
-def test_unusable_options(fields: dict[str, str], message: str) -> None:
+def test_unusable_options(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidOptionError) as caught:
         graph_of(Head(), InputOptions(**fields))
     assert str(caught.value) == message

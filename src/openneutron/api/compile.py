@@ -247,8 +247,8 @@ def check_for_tflite(
         *changed(request.quantization),
         *(option for option in changed(request.delegation) if option not in OF_FILES),
     ]
-    if request.inputs.normalize is not None:
-        given.append("normalize")
+    if changed(request.inputs):
+        given += [option for option in request.inputs.given if option != "input_format"]
     for option in given:
         if option not in OF_FLOAT_FILES:
             own = "is a .tflite" if is_float else "is quantized and has its own types"

@@ -103,7 +103,7 @@ def _parser(flag: Flag) -> Callable[[str], Any]:
 
 
 OF_PYTORCH = (
-    "calibration", "preprocess", "sample_rate", "calibration_samples", "weights", "normalize", "keep_float", "io_dtype", "activations",
+    "calibration", "preprocess", "sample_rate", "calibration_samples", "weights", "input_size", "normalize", "keep_float", "io_dtype", "activations",
     "observer", "channels_last", "any_runtime",
 )  # fmt: skip
 """The options that do not apply to a quantized ``.tflite``."""
@@ -202,6 +202,14 @@ class ModelParameters:
             metavar="FORMAT",
             help="The program takes a camera's frames: uint8, nhwc or nchw, rgb or bgr, such as uint8,nhwc,bgr; default: the model's own "
             "input.",
+        ),
+    ] = None
+    input_size: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WIDTHxHEIGHT",
+            help="The size of the camera's frames, such as 640x480: the program takes the centre and resizes it (PyTorch models); default: "
+            "the model's.",
         ),
     ] = None
     normalize: Annotated[
@@ -334,7 +342,7 @@ def given_model(
         channels_last=given.channels_last,
         **chosen,
     )
-    inputs = InputOptions(format=given.input_format, normalize=given.normalize)
+    inputs = InputOptions(format=given.input_format, normalize=given.normalize, size=given.input_size)
     evaluated = DataParameters()
     if evaluation.data is not None:
         evaluated = _data(given, evaluation.data, evaluation.data_samples)

@@ -266,7 +266,8 @@ def _pixels(module: GraphModule, frame: Node, head: Head, zero: int = 0) -> Node
         x = add_call(module, before, _aten.permute.default, x, list(head.axes), origin=frame)
     is_last = value.is_contiguous(memory_format=torch.channels_last) and not value.is_contiguous()
     layout = torch.channels_last if is_last else torch.contiguous_format
-    x = add_call(module, before, _aten._to_copy.default, x, origin=frame, dtype=FLOAT, memory_format=layout)
+    if frame.meta["val"].dtype is not FLOAT:
+        x = add_call(module, before, _aten._to_copy.default, x, origin=frame, dtype=FLOAT, memory_format=layout)
     if zero:
         x = add_call(module, before, _aten.sub.Tensor, x, zero, origin=frame)
         x.meta["custom"] = {**x.meta.get("custom", {}), WHOLE_NUMBERS: (-zero, LARGEST_BYTE - zero)}

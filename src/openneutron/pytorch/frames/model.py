@@ -40,7 +40,8 @@ class Frames:
     """The way from a frame to a model's input.
 
     ``input`` is an example of the model's input. Its value in each channel is ``factor * byte + offset``, both float64, in the
-    model's order of channels. ``is_last`` is True where the model's input has its channels innermost.
+    model's order of channels. ``is_last`` is True where the model's input has its channels innermost. ``pixels`` are
+    the height and the width of the frame.
     """
 
     input: torch.Tensor
@@ -48,6 +49,7 @@ class Frames:
     factor: torch.Tensor
     offset: torch.Tensor
     is_last: bool
+    pixels: tuple[int, int]
 
     @classmethod
     def of(cls, wanted: torch.Tensor, options: InputOptions) -> Frames | None:
@@ -71,7 +73,31 @@ class Frames:
             torch.tensor(numbers, dtype=torch.float64).expand(channels).clone()
             for numbers in (steps.mean or (0.0,), steps.std or (1.0,))
         )
-        return cls(wanted, format, scale / std, -mean / std, axis == 3)
+        extents = tuple(wanted.shape[1:3] if axis == 3 else wanted.shape[2:])
+        return cls(wanted, format, scale / std, -mean / std, axis == 3, options.pixels or extents)
+
+    @property
+    def extents(self) -> tuple[int, int]:
+        """Return the height and the width of the model's picture."""
+        height, width = self.input.shape[1:3] if self.is_last else self.input.shape[2:]
+        return int(height), int(width)
+
+    @property
+    def is_resized(self) -> bool:
+        """Return whether the frame has another size than the model's picture."""
+        return self.pixels != self.extents
+
+    @property
+    def centre(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Return the first and the last row, and the first and the last column, of the largest centre of a frame in the ratio of the
+        model's picture. The last ones are not in it."""
+        ratio = min(whole / part for whole, part in zip(self.pixels, self.extents, strict=True))
+        found = []
+        for whole, part in zip(self.pixels, self.extents, strict=True):
+            extent = min(whole, round(part * ratio))
+            first = (whole - extent) // 2
+            found.append((first, first + extent))
+        return found[0], found[1]
 
     @property
     def order(self) -> tuple[int, ...]:
@@ -83,6 +109,9 @@ class Frames:
         """Return the model's input for a frame, in float32."""
         x = frame.permute(NHWC_TO_NCHW) if self.format.is_last else frame
         x = x.flip(1) if self.format.color == "bgr" else x
+        if self.is_resized:
+            (top, bottom), (left, right) = self.centre
+            x = nn.functional.interpolate(x[:, :, top:bottom, left:right].double(), self.extents, mode="bilinear")
         ones = (1, -1, 1, 1)
         x = x.double() * self.factor.reshape(ones) + self.offset.reshape(ones)
         x = x.permute(NCHW_TO_NHWC) if self.is_last else x
@@ -90,11 +119,15 @@ class Frames:
         return x.float().contiguous(memory_format=layout)
 
     def bytes_of(self, value: torch.Tensor) -> torch.Tensor:
-        """Return the frames whose inputs of the model are nearest to ``value``, with the same axes before the last three."""
+        """Return the frames whose inputs of the model are nearest to ``value``, with the same axes before the last three.
+
+        Pictures are enlarged where frames have another size.
+        """
         x = value.reshape(-1, *value.shape[-3:])
         x = x.permute(NHWC_TO_NCHW) if self.is_last else x
         ones = (1, -1, 1, 1)
         x = (x.double() - self.offset.reshape(ones)) / self.factor.reshape(ones)
+        x = nn.functional.interpolate(x, self.pixels, mode="bilinear") if self.is_resized else x
         x = x.flip(1) if self.format.color == "bgr" else x
         x = x.permute(NCHW_TO_NHWC) if self.format.is_last else x
         x = x.round().clamp(0, 255).to(torch.uint8).contiguous()
@@ -218,10 +251,21 @@ def graph_of_frames(request: Request) -> AtenGraph:
     def each_channel(stem: str, values: torch.Tensor) -> torch.fx.Node:
         return add_constant(module, first, stem, values.float().reshape(1, -1, 1, 1), picture)
 
-    x = call(_aten.permute.default, picture, NHWC_TO_NCHW) if frames.format.is_last else picture
+    x, channel = picture, 3 if frames.format.is_last else 1
+    if frames.is_resized:
+        x = call(_aten.permute.default, x, NHWC_TO_NCHW) if frames.format.is_last else x
+        x, channel = call(_aten._to_copy.default, x, dtype=FLOAT, memory_format=torch.contiguous_format), 1
+        for axis, (first_place, last), whole in zip((2, 3), frames.centre, frames.pixels, strict=True):
+            if last - first_place < whole:
+                x = call(_aten.slice.Tensor, x, axis, first_place, last)
+        x = call(_aten.upsample_bilinear2d.vec, x, list(frames.extents), False, None)
+    root = x
+    if not frames.is_resized:
+        x = call(_aten.permute.default, x, NHWC_TO_NCHW) if frames.format.is_last else x
     if frames.order[0]:
         x = call(_aten.flip.default, x, [1])
-    x = call(_aten._to_copy.default, x, dtype=FLOAT)
+    if not frames.is_resized:
+        x = call(_aten._to_copy.default, x, dtype=FLOAT)
     x = call(_aten.mul.Tensor, x, each_channel("frame_factor", frames.factor))
     x = call(_aten.add.Tensor, x, each_channel("frame_offset", frames.offset))
     if frames.is_last:
@@ -230,7 +274,7 @@ def graph_of_frames(request: Request) -> AtenGraph:
     x = call(_aten.clone.default, x, memory_format=layout)
     for reader in readers:
         reader.replace_input_with(picture, x)
-    fold(module, picture, 3 if frames.format.is_last else 1)
+    fold(module, root, channel)
     module.graph.eliminate_dead_code()
     module.recompile()
     return replace(source, inputs=replace(given, names=source.inputs.names))
