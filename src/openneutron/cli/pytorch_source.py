@@ -50,10 +50,10 @@ def load(source: ModelSource, weights: Path | None = None, inputs: InputOptions 
     loaded = _loaded(source, weights)
     if not changed(inputs):
         return loaded
-    from openneutron.pytorch.frames.model import FrameModel
+    from openneutron.pytorch.frames.model import of_frames
 
-    model = FrameModel(loaded.model, loaded.call, inputs, str(source))
-    return Loaded(model.eval(), model.example, model.samples)
+    model, frames = of_frames(loaded.model, loaded.call, inputs, str(source))
+    return Loaded(model.eval(), frames.example, frames.samples)
 
 
 def _loaded(source: ModelSource, weights: Path | None) -> Loaded:

@@ -28,7 +28,7 @@ from openneutron.pytorch.frames.folding import FLOAT, fold
 from openneutron.pytorch.graph.rewriting import add_call, add_constant, behind
 from openneutron.pytorch.quantizer.passes.batch_norm import fold_batch_norms
 from openneutron.pytorch.source.calibration_data import ExampleInputs
-from openneutron.pytorch.source.exporting import AtenGraph, ModelInputs, aten_graph, example
+from openneutron.pytorch.source.exporting import METADATA, AtenGraph, ModelInputs, Staged, aten_graph, example
 
 _aten = torch.ops.aten
 
@@ -196,12 +196,35 @@ class FrameModel(nn.Module):
         return ModelInputs(args, kwargs)
 
 
+def frame_model(model: Any) -> FrameModel | None:
+    """Return the model of frames that a model is, or has as its quantized stage; None for another model."""
+    inner = model.network if isinstance(model, Staged) else model
+    return inner if isinstance(inner, FrameModel) else None
+
+
+def of_frames(
+    model: nn.Module | ExportedProgram, call: ModelInputs, options: InputOptions, name: str
+) -> tuple[nn.Module, FrameModel]:
+    """Return a model that takes frames, with the metadata and the later stage of ``model``, and its part that is quantized. ``call`` has the
+    example inputs.
+
+    Raises InvalidOptionError as ``FrameModel`` does.
+    """
+    metadata = getattr(model, METADATA, None)
+    if isinstance(model, Staged):
+        made = FrameModel(model.network, call, options, name)
+        return Staged(made, made.example.tensors, model.later, metadata), made
+    made = FrameModel(model, call, options, name)
+    setattr(made, METADATA, metadata)
+    return made, made
+
+
 def framed(request: Request) -> Request:
     """Return the request of a compile whose model takes frames. Samples that are the model's own pictures become frames.
 
     Raises InvalidOptionError where the model has no picture among its inputs.
     """
-    if isinstance(request.model, FrameModel):
+    if frame_model(request.model) is not None:
         return request
     given, keywords = request.example_inputs, request.example_kwargs
     if isinstance(request.model, ExportedProgram) and given is None and not keywords:
@@ -209,10 +232,10 @@ def framed(request: Request) -> Request:
     call = example(given, keywords, request.name)
     color = FrameFormat.parse(request.inputs.format or "").color
     steps = in_colors(request.calibration, request.data.preprocess, color)
-    model = FrameModel(request.model, call, request.inputs, request.name)
+    outer, model = of_frames(request.model, call, request.inputs, request.name)
     return replace(
         request,
-        model=model,
+        model=outer,
         example_inputs=model.example.args,
         example_kwargs=model.example.kwargs,
         calibration=model.samples(request.calibration),
@@ -226,8 +249,8 @@ def graph_of_frames(request: Request) -> AtenGraph:
 
     Raises as ``aten_graph`` does.
     """
-    model = request.model
-    assert isinstance(model, FrameModel)
+    model = frame_model(request.model)
+    assert model is not None
     inner = replace(
         request,
         model=model.inner,
