@@ -44,7 +44,7 @@ def networks() -> dict[str, tuple[Any, int, str]]:
         torch.manual_seed(0)
         yolo = with_boxes(YOLO("yolo11n.yaml").model, pictures(8, 160, 1))
         heads = staged(yolo, "yolo11n", LoadingOptions(head="raw", input_shapes={"images": (1, 3, 160, 160)}))
-    return {"MobileNetV2": (mobilenet.eval(), 224, normalized), "YOLO11n": (heads.network.eval(), 160, "std=1")}
+    return {"MobileNetV2": (mobilenet.eval(), 224, normalized), "YOLO11n": (heads.eval(), 160, "std=1")}
 
 
 def pictures(count: int, size: int, seed: int = 0) -> list[Any]:
