@@ -14,7 +14,6 @@ from openneutron.errors import InvalidOptionError
 from openneutron.litert.frames import with_frames
 from openneutron.litert.interpret import interpret
 from openneutron.litert.write import pack
-from openneutron.options import FrameFormat
 
 RESNET, KWS = "mlperf_tiny_resnet8_int8.tflite", "mlperf_tiny_kws_int8.tflite"
 
@@ -31,7 +30,7 @@ def test_a_program_takes_bytes_and_computes_what_the_file_does(shared_models: Pa
 
 
 def test_the_rewritten_file_is_one_that_litert_runs(shared_models: Path) -> None:
-    model = with_frames(litert.read(shared_models / RESNET), FrameFormat.parse("uint8,nhwc,bgr"), "net")
+    model = with_frames(litert.read(shared_models / RESNET), "net", blue_first=True)
     (name,) = model.graph.inputs
     assert str(model.graph[name].dtype) == "uint8" and model.graph.nodes[0].op == "quantize"
     frame = np.random.default_rng(1).integers(0, 256, (1, 32, 32, 3), np.uint8)

@@ -18,6 +18,7 @@ from openneutron.device.converter import kernel_selections
 from openneutron.device.converter.releases import Release
 from openneutron.device.mixed import CompiledFile, compile_file
 from openneutron.device.timings import Timings, measured, step
+from openneutron.errors import InvalidOptionError
 from openneutron.features.report import Summary, of_compiled_file
 from openneutron.features.report.as_nxp import AsNxp, as_nxp
 from openneutron.ir import Graph
@@ -178,7 +179,12 @@ def compile_litert(request: Request) -> CompiledLiteRTModel:
     if request.inputs.format is not None:
         from openneutron.litert.frames import with_frames
 
-        model = with_frames(model, FrameFormat.parse(request.inputs.format), request.name)
+        format = FrameFormat.parse(request.inputs.format)
+        if not format.is_last:
+            raise InvalidOptionError(
+                "input_format: nchw is for PyTorch models; a .tflite has its channels innermost. Write nhwc."
+            )
+        model = with_frames(model, request.name, format.color == "bgr")
     compiled = compile_file(
         model, request.name, request.options, delegation.operators_not_to_delegate, delegation.must_delegate
     )

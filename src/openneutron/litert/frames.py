@@ -14,23 +14,18 @@ from openneutron.errors import InvalidOptionError
 from openneutron.ir import DType
 from openneutron.litert.read import LiteRTModel, operator_name, places, read_model
 from openneutron.litert.write import constant_object, copied, operator_object, tensor_object
-from openneutron.options import FrameFormat
 
 OPTION = "input_format"
 
 
-def with_frames(model: LiteRTModel, format: FrameFormat, name: str) -> LiteRTModel:
+def with_frames(model: LiteRTModel, name: str, blue_first: bool = False) -> LiteRTModel:
     """Return a model whose picture is a frame of bytes in NHWC.
 
     A byte is the stored value of the file's input plus 128, and has the same real value. An operator QUANTIZE makes the file's input of
-    the frame, without a rounding. Where the frame has blue first, the filters of the first convolutions get the other order of channels.
+    the frame, without a rounding. With ``blue_first`` the frame has blue first, and the filters of the first convolutions get the other order of channels.
     Raises InvalidOptionError for a file without a quantized picture, and for another first operator than CONV_2D with constant filters
     where the order of the channels changes.
     """
-    if not format.is_last:
-        raise InvalidOptionError(
-            f"{OPTION}: nchw is for PyTorch models; a .tflite has its channels innermost. Write nhwc."
-        )
     given = [model.graph[each] for each in model.graph.inputs]
     pictures = [
         each for each in given if len(each.shape) == 4 and each.dtype in (DType.INT8, DType.UINT8) and each.quant
@@ -43,7 +38,7 @@ def with_frames(model: LiteRTModel, format: FrameFormat, name: str) -> LiteRTMod
     made = copied(model.model)
     main = made.subgraphs[0]
     place = model.tensor_index[picture.name]
-    if format.color == "bgr":
+    if blue_first:
         _reverse(made, place, picture.shape[-1], name)
     if picture.dtype is DType.INT8:
         assert picture.quant is not None
