@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Networks exported to ONNX and read back, beside the same networks from PyTorch.
 
-    python -m tests.onnx_models.networks [NAME ...]
+    python -m tests.onnx_models.networks [--folder FOLDER] [NAME ...]
 
 The networks are those of ``tests/suites/architectures``, with random weights, exported by ``torch.onnx.export``. Both ways have the same
 calibration and the same inputs to measure. Prints for each network its NPU and kernel calls, its operators on the CPU, and the ratio of
@@ -49,23 +49,23 @@ def figures(model: Any, given: list[Any], example: Any) -> tuple[int, int, int, 
     return len(report.partitions), calls, len(report.on_cpu), decibels(floats, found), seconds
 
 
-def row(name: str) -> str:
-    """Return the line of a network."""
+def row(name: str, folder: Path) -> str:
+    """Return the line of a network, whose file is in a folder, or is written to it."""
     torch.set_num_threads(1)
     module, given = models.get(name)
     module = module.eval()
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "net.onnx"
+    path = folder / f"{name}.onnx"
+    if not path.exists():
         try:
             with suppressed(50), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 torch.onnx.export(module, given[0], str(path), dynamo=True, verbose=False, external_data=False)
         except Exception as error:
             return f"{name:24} torch.onnx can't export it: {type(error).__name__}"
-        try:
-            first = figures((path, module), given, None)
-        except Exception as error:
-            return f"{name:24} {type(error).__name__}: {error}"
+    try:
+        first = figures((path, module), given, None)
+    except Exception as error:
+        return f"{name:24} {type(error).__name__}: {error}"
     second = figures((module, module), given, given[0])
     same = first[:3] == second[:3] and first[3] >= second[3] - CLOSE
     return (
@@ -78,13 +78,15 @@ def main(arguments: list[str]) -> int:
     """Print a line for each network."""
     parser = argparse.ArgumentParser(prog="python -m tests.onnx_models.networks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME")
-    names = parser.parse_args(arguments).names or list(models.ARCHITECTURES)
+    parser.add_argument("--folder", type=Path, help="the folder that keeps the files")
+    parsed = parser.parse_args(arguments)
+    names = parsed.names or list(models.ARCHITECTURES)
     importlib.import_module("transformers.models.auto.processing_auto")  # before timm's stand-in for torchvision
     print(f"{'network':24} NPU calls kernel calls on CPU      dB            CPU-s   (ONNX, PyTorch)")
-    for name in names:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            print(row(name), flush=True)
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name in names:
+            print(row(name, parsed.folder or Path(folder)), flush=True)
     return 0
 
 

@@ -187,6 +187,8 @@ def judged(
     words = f"{least:.1f} dB {on_cpu[0] if on_cpu else ''}"
     if least >= ENOUGH:
         return where, words
+    if not all(np.isfinite(np.asarray(right, np.float64)).all() for right in outputs):
+        return f"{where}, infinite", f"{words}; the right result has infinite values, and int8 has none"
     static, ideal = of_int8(model, inputs, outputs)
     is_close = least >= np.nanmin([static, ideal, np.inf]) - CLOSE
     words = f"{words}; onnxruntime's int8 {static:.1f} dB, rounded inputs and outputs {ideal:.1f} dB"

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -190,7 +192,16 @@ def _loops_in_loops(made: onnx.ModelProto) -> None:
     made.graph.node.append(helper.make_node("Loop", ["many", "", "zero"], ["end"], "loop4", body=body(4)))
 
 
+def _random(made: onnx.ModelProto) -> None:
+    made.graph.node[1].op_type = "RandomNormalLike"
+
+
 BAD = [
+    (
+        _random,
+        "node 'stem/relu' (RandomNormalLike) makes random values, which a compiled program has not. Export the model in inference mode, or "
+        "make the values an input.",
+    ),
     (_cycle, "node 'stem/conv' (Conv) reads 'b', which no earlier node computes. The file is damaged."),
     (_calls_itself, "has a function 'First' that calls itself. The file is damaged."),
     (_multiplies, "has functions that become 1000000 nodes; at most 131072 are read."),
@@ -265,6 +276,18 @@ def test_a_file_that_is_cut_at_any_byte(tmp_path: Path) -> None:
         (tmp_path / "net.onnx").write_bytes(whole[:end])
         with pytest.raises(OpenNeutronError):
             ONNX.read(tmp_path / "net.onnx")
+
+
+def test_nothing_of_other_formats_is_imported_for_a_pytorch_model() -> None:
+    code = (
+        "import sys, torch, openneutron\n"
+        "x = torch.ones(1, 3, 4, 4)\n"
+        "openneutron.compile(torch.nn.Conv2d(3, 4, 1).eval(), (x,), calibration=[(x,)])\n"
+        "names = ('onnx', 'onnxruntime', 'onnxscript', 'keras', 'tensorflow', 'ultralytics', 'ai_edge_quantizer')\n"
+        "print([name for name in names if name in sys.modules])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
 
 
 def test_other_libraries_words_are_in_the_message(tmp_path: Path) -> None:

@@ -26,7 +26,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from openneutron.errors import InvalidModelError
 from openneutron.pytorch.onnx.idioms import idiom_of
 from openneutron.pytorch.onnx.operators import OPERATORS, NodeView, Refused
-from openneutron.pytorch.onnx.operators.table import OWN, Converter
+from openneutron.pytorch.onnx.operators.elementwise import TYPES
+from openneutron.pytorch.onnx.operators.table import OWN, Converter, cast
 
 MOST_ITERATIONS = 1024
 """The most iterations of a loop whose body is written once for each."""
@@ -177,11 +178,12 @@ MOVES = (
 )  # fmt: skip
 """The operators whose results are elements of their first input, whatever the elements mean."""
 
-NORMALIZATIONS = (
-    "LayerNormalization", "RMSNormalization", "InstanceNormalization", "GroupNormalization", "BatchNormalization",
+REAL = (
+    "LayerNormalization", "RMSNormalization", "InstanceNormalization", "GroupNormalization", "BatchNormalization", "LSTM", "GRU", "RNN",
 )  # fmt: skip
+"""The operators that take their parameters as real values."""
 
-_CONTROL = ("If", "Loop", "Scan", "Shape", "Size", "DynamicQuantizeLinear")
+_CONTROL = ("If", "Loop", "Scan", "Shape", "Size", "DynamicQuantizeLinear", "CastLike")
 """The operators that the importer computes itself."""
 
 
@@ -205,6 +207,7 @@ class Importer:
     _modules: set[str] = field(default_factory=set, repr=False)
     _makers: dict[str, Step] = field(default_factory=dict, repr=False)
     _readers: dict[str, list[str]] = field(default_factory=lambda: collections.defaultdict(list), repr=False)
+    _derived: set[str] = field(default_factory=set, repr=False)
     _quantization: dict[str, tuple[str, ...]] = field(default_factory=dict, repr=False)
     _iterations: int = 0
     _given_bytes: int = 0
@@ -249,8 +252,7 @@ class Importer:
             domain = _domain(proto.domain)
             row = OPERATORS.get((domain, proto.op_type))
             if row is None:
-                where = f" of the domain '{domain}'" if domain else ""
-                raise Refused(f"is an operator{where} that has no form in PyTorch here")
+                raise Refused(_absent(domain, proto.op_type))
             node = NodeView(proto.op_type, self.versions.get(domain, 1), _attributes(proto), outputs)
             self._step(node, row, proto, inputs, outputs)
         except InvalidModelError:  # of a node in the body of this one
@@ -296,22 +298,29 @@ class Importer:
         self.shapes |= {name: value for name, value in zip(outputs, values, strict=False) if name}
         self.steps.append(Step(node, row, self._module(proto), inputs, outputs))
         self._makers |= dict.fromkeys(filter(None, outputs), self.steps[-1])
+        if all(not name or name in self.constants or name in self._derived for name in inputs):
+            self._derived.update(outputs)
         if (place := QUANTIZING.get(node.operator)) is not None and place < len(inputs):
             self._quantization[outputs[0]] = inputs[place : place + 2]
 
     def _with_real_numbers(self, node: NodeView, inputs: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the inputs of a normalization with quantized constants as real ones, since its kernel takes these."""
+        """Return the inputs of an operator of ``REAL``, with the values of quantized constants as constants."""
         made = list(inputs)
-        for place in range(1, len(inputs)) if node.operator in NORMALIZATIONS else ():
-            step = self.maker(inputs[place])
-            if (
-                step
-                and step.node.operator == "DequantizeLinear"
-                and all(name in self.constants for name in step.inputs)
-            ):
+        for place in range(1, len(inputs)) if node.operator in REAL else ():
+            if inputs[place] in self._derived:
                 made[place] = f"{inputs[place]}@real"
-                self.constants[made[place]] = self.computed([step], {})[inputs[place]].numpy()
+                steps = self._behind(inputs[place])
+                self.constants[made[place]] = self.computed(steps, {})[inputs[place]].numpy()
         return tuple(made)
+
+    def _behind(self, name: str) -> list[Step]:
+        """Return the steps that make a value of constants, in their order."""
+        wanted, steps = {name}, []
+        for step in reversed(self.steps):
+            if wanted.intersection(step.outputs):
+                steps.append(step)
+                wanted.update(step.inputs)
+        return steps[::-1]
 
     def _moved(
         self, node: NodeView, row: Converter, proto: onnx.NodeProto, inputs: tuple[str, ...], outputs: tuple[str, ...]
@@ -429,6 +438,19 @@ class Importer:
             )
         self._alias(outputs[0], inputs[0])
         self.constants |= {outputs[1]: np.array(1, np.float32), outputs[2]: np.array(0, np.uint8)}
+
+    def _castlike_node(
+        self, proto: onnx.NodeProto, inputs: tuple[str, ...], outputs: tuple[str, ...], names: dict[str, str]
+    ) -> None:
+        """Convert to the type of another value, which is known before the value is."""
+        like = self._known(inputs[1]) if inputs[1] in self.constants else self.shapes[inputs[1]]
+        if inputs[0] in self.constants:
+            self.constants[outputs[0]] = cast(self._known(inputs[0]), like.dtype).numpy()
+        elif self.shapes[inputs[0]].dtype == like.dtype:
+            self._alias(outputs[0], inputs[0])
+        else:
+            number = next(number for number, kind in TYPES.items() if kind == like.dtype)
+            self.enter("Cast", {"to": number}, inputs[:1], outputs[0])
 
     def _size_node(
         self, proto: onnx.NodeProto, inputs: tuple[str, ...], outputs: tuple[str, ...], names: dict[str, str]
@@ -550,6 +572,33 @@ class Importer:
             self.constants[new] = self.constants[value]
         else:
             self.enter("Identity", {}, (value,), new)
+
+
+_ADVICE = {
+    **dict.fromkeys(
+        ("RandomUniform", "RandomUniformLike", "RandomNormal", "RandomNormalLike", "Multinomial", "Bernoulli"),
+        "makes random values, which a compiled program has not. Export the model in inference mode, or make the values an input",
+    ),
+    **dict.fromkeys(
+        ("NonZero", "Unique", "NonMaxSuppression"),
+        "has a result whose shape depends on data. End the model before it, and compute the rest in the application",
+    ),
+    **dict.fromkeys(("Optional", "OptionalGetElement", "OptionalHasElement"), "has an optional value. Export the model with tensors alone"),
+    **dict.fromkeys(
+        ("StringNormalizer", "StringConcat", "StringSplit", "RegexFullMatch", "TfIdfVectorizer"),
+        "works on text. Do this step in the application, and begin the model with its numbers",
+    ),
+}  # fmt: skip
+"""What is said of operators that are refused for what they are."""
+
+
+def _absent(domain: str, operator: str) -> str:
+    if domain in ("ai.onnx.ml", "ai.onnx.preview.training", "ai.onnx.training"):
+        return f"is an operator of the domain '{domain}'. Operators of neural networks alone are read: compute it in the application"
+    if not domain and operator in _ADVICE:
+        return _ADVICE[operator]
+    where = f" of the domain '{domain}'" if domain else ""
+    return f"is an operator{where} that has no form in PyTorch here"
 
 
 def _as_tuple(values: Any) -> tuple[Any, ...]:

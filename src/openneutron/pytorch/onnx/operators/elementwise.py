@@ -67,22 +67,30 @@ def _arithmetic(name: str) -> None:
     function = _ARITHMETIC[name]
 
     def converter(node: NodeView, a: Any, b: Any) -> Values:
-        """A constant of one element is a number, as PyTorch's models have it."""
+        """A constant whose elements are equal is a number, as PyTorch's models have it; a factor of 1 and a term of 0 are left out."""
         if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
             return function(torch.from_numpy(np.array(a)), torch.from_numpy(np.array(b)))
         operands = [
             one if isinstance(one, Tensor) else _number(node, name, one, other)
             for name, one, other in (("a", a, b), ("b", b, a))
         ]
+        for number, other in (operands, operands[::-1]) if node.operator in ("Mul", "Add") else (operands[::-1],):
+            if isinstance(number, float) and number == _NEUTRAL[node.operator]:
+                return other
         return function(*operands)
 
     converts(name, constants=(0, 1))(converter)
 
 
+_NEUTRAL = {"Mul": 1, "Div": 1, "Add": 0, "Sub": 0}
+
+
 def _number(node: NodeView, name: str, array: Any, other: Tensor) -> Any:
     is_divided = node.operator == "Div" and name == "a"
-    if array.size == 1 and array.ndim <= other.dim() and not is_divided:
-        return array.reshape(()).item()
+    first = array.reshape(-1)[:1]
+    fits = array.size and array.ndim <= other.dim() and torch.broadcast_shapes(array.shape, other.shape) == other.shape
+    if fits and not is_divided and (array == first).all():
+        return first.item()
     return node.constant(name, array)
 
 
@@ -241,11 +249,6 @@ def type_of(number: int) -> torch.dtype:
 @converts("Cast")
 def _cast(node: NodeView, x: Tensor) -> Values:
     return cast(x, type_of(node.get("to")))
-
-
-@converts("CastLike")
-def _cast_like(node: NodeView, x: Tensor, like: Tensor) -> Values:
-    return cast(x, like.dtype)
 
 
 @converts("CumSum", structure=(1,))
