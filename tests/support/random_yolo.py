@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Networks of Ultralytics with random weights that find boxes.
 
+``make_low_rank`` gives each convolution a weight of rank RANK over its channels. The results of a trained layer lie in few directions
+too, so that rounding errors, which have all directions, average out. With weights of full rank each layer adds its errors to those before
+it, and a network of 60 layers returns mostly noise in int8, whatever computes it.
+
 Ultralytics begins a training with biases of the class layers that leave nearly all scores at 0, and batch normalizations without
 statistics. ``with_boxes`` calibrates the normalizations on pictures, and scales the last layers of the head: class logits have the
 standard deviation SPREAD, and their bias leaves the share ``SHARE`` of all anchors above a score of 0.5. Logits of distances have SPREAD
@@ -15,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-SPREAD, SHARE = 2.0, 0.01
+SPREAD, SHARE, RANK = 2.0, 0.01, 4
 
 
 def pictures(count: int, size: int, seed: int = 0) -> list[Tensor]:
@@ -32,6 +36,21 @@ def pictures(count: int, size: int, seed: int = 0) -> list[Tensor]:
         picture += generator.normal(0, 0.02, picture.shape)
         made.append(torch.from_numpy(picture.clip(0, 1).astype(np.float32))[None])
     return made
+
+
+def make_low_rank(network: Any, seed: int = 0) -> Any:
+    """Replace the weights of all convolutions, in place, and return the network."""
+    generator = torch.Generator().manual_seed(seed)
+    for layer in network.modules():
+        if isinstance(layer, nn.Conv2d):
+            weight = layer.weight
+            outputs, inputs, *window = weight.shape
+            rank = min(RANK, outputs, inputs)
+            mixed = torch.randn(outputs, rank, generator=generator) @ torch.randn(rank, inputs, generator=generator)
+            place = torch.rand(window, generator=generator)
+            with torch.no_grad():
+                weight.copy_(mixed[:, :, None, None] * place / (rank * inputs * place.square().sum()) ** 0.5)
+    return network
 
 
 def with_boxes(network: Any, samples: list[Tensor], share: float = SHARE) -> Any:

@@ -3,10 +3,10 @@
 
     python -m tests.yolo.networks [--size 640] [--chips imx95,imxrt700] [NAME...]
 
-The networks are made from Ultralytics' own YAML files, with random weights that find boxes (tests/support/random_yolo.py): seed 0, batch
-normalizations calibrated on 4 made pictures of the size, and class biases that leave 1% of the anchors above a score of 0.5. Each is
-calibrated on these pictures. A line for each chip has the partitions, the operators of the network on the NPU and on the CPU, and how
-many boxes of a fifth picture agree.
+The networks are made from Ultralytics' own YAML files, with random weights that find boxes (tests/support/random_yolo.py): seed 0, weights
+of low rank (--full-rank: Ultralytics' own), batch normalizations calibrated on 16 made pictures of the size, and class biases that leave 1%
+of the anchors above a score of 0.5. Each is calibrated on these pictures. A line for each chip has the partitions, the operators of the
+network on the NPU and on the CPU, and how many boxes of another picture agree.
 """
 
 from __future__ import annotations
@@ -19,23 +19,26 @@ import torch
 
 import openneutron
 from openneutron import CompileOptions, LoadingOptions
-from openneutron.pytorch.yolo.agreement import agreement
+from openneutron.features.accuracy.boxes import agreement
 from openneutron.pytorch.yolo.heads import CONFIDENCE, staged
 from tests.support import ultralytics_alone
-from tests.support.random_yolo import pictures, with_boxes
+from tests.support.random_yolo import make_low_rank, pictures, with_boxes
 
 NETWORKS = (
     "yolov8n", "yolo11n", "yolo26n", "yolov8n-seg", "yolo11n-seg", "yolo26n-seg", "yolov8n-pose", "yolo11n-pose", "yolo26n-pose",
 )  # fmt: skip
 
 
-def measure(name: str, size: int, chips: list[str]) -> None:
+PICTURES = 16
+
+
+def measure(name: str, size: int, chips: list[str], low_rank: bool = True) -> None:
     """Compile one network for each chip, and print its lines."""
     from ultralytics import YOLO  # type: ignore[import-not-found]
 
     torch.manual_seed(0)
-    *samples, picture = pictures(5, size)
-    network = with_boxes(YOLO(f"{name}.yaml").model, samples)
+    *samples, picture = pictures(PICTURES + 1, size)
+    network = with_boxes(make_low_rank(YOLO(f"{name}.yaml").model) if low_rank else YOLO(f"{name}.yaml").model, samples)
     shapes = {"images": (1, 3, size, size)}
     whole = staged(network, name, LoadingOptions(input_shapes=shapes))
     assert whole.later is not None
@@ -69,11 +72,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", type=int, default=640)
     parser.add_argument("--chips", default="imx95,imxrt700")
+    parser.add_argument("--full-rank", action="store_true")
     parser.add_argument("names", nargs="*", default=NETWORKS)
     given = parser.parse_args()
     with ultralytics_alone.usable():
         for name in given.names:
-            measure(name, given.size, given.chips.split(","))
+            measure(name, given.size, given.chips.split(","), not given.full_rank)
 
 
 if __name__ == "__main__":

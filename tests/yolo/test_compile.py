@@ -14,8 +14,8 @@ import openneutron
 from openneutron import CompileOptions, LoadingOptions
 from openneutron.device import pte
 from openneutron.errors import InvalidModelError, InvalidOptionError
+from openneutron.features.accuracy.boxes import agreement
 from openneutron.pytorch.source.exporting import Staged
-from openneutron.pytorch.yolo.agreement import agreement
 from openneutron.pytorch.yolo.boxes import Suppression
 from openneutron.pytorch.yolo.heads import read_yolo, staged
 from tests.support.random_yolo import pictures
@@ -67,7 +67,11 @@ def test_agreement_counts_matched_lost_and_new_boxes() -> None:
     )
     got = torch.tensor([[0, 0, 10, 8, 0.9, 0], [20, 0, 30, 10, 0.7, 1]], dtype=torch.float32)
     found = agreement([(wanted, got)], 0.25)
-    assert str(found) == "1 of 2 boxes found (mean IoU 0.80), 1 new, with scores above 0.25"
+    assert (
+        str(found)
+        == "1 of 2 boxes found (mean IoU 0.80), 1 new, with scores above 0.25; best score 0.90 in float, 0.90 in int8"
+    )
+    assert not found.are_lost and agreement([(wanted, got * torch.tensor([1, 1, 1, 1, 0.5, 1]))], 0.25).are_lost
 
 
 def test_suppression_has_the_result_of_ultralytics() -> None:

@@ -242,10 +242,11 @@ def _session(request: Request) -> tuple[Session, ModuleType]:
     with needs_pytorch("PyTorch models take"), step(LOADING):
         from openneutron.api.pytorch import compile_module
         from openneutron.features.accuracy import session
+        from openneutron.pytorch.source.exporting import as_read
     if path is not None:
         request = loaded(request, model_form(path))
     if changed(request.inputs):
         from openneutron.pytorch.frames.model import framed
 
         request = framed(request)
-    return session.Session(request, compile_module), session
+    return session.Session(as_read(request), compile_module), session

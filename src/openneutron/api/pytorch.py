@@ -24,7 +24,7 @@ from torch.utils import _pytree as pytree
 from openneutron.api.compile import compiled
 from openneutron.api.frame import Frame, backend_config, in_words, keep_state, lowered
 from openneutron.api.result import CompiledResult, check_partitions
-from openneutron.device import forms, pte
+from openneutron.device import pte
 from openneutron.device.cache import UNREADABLE, Digest, Store, caching, code, current, packed, record, unpacked
 from openneutron.device.converter import kernel_selections
 from openneutron.device.converter.releases import Release
@@ -79,7 +79,9 @@ from openneutron.pytorch.source.exporting import (
     AtenGraph,
     FirstSamples,
     ModelInputs,
+    Run,
     Staged,
+    as_read,
     aten_graph,
     export,
     lifted,
@@ -628,13 +630,7 @@ def compile_module(request: Request) -> CompiledModel:
 
     Raises as ``openneutron.compile`` does.
     """
-    form = forms.of_object(request.model)
-    if form is forms.KERAS and request.example_inputs is not None:
-        form = None  # the model is a module, and its reader only gives example inputs
-    if form is not None:
-        request = replace(request, model=form.read_object(request.model, request.name, request.loading))
-    if isinstance(request.model, Staged) and request.example_inputs is None:
-        request = replace(request, example_inputs=request.model.example_inputs[0])
+    request = as_read(request)
     graph_of = aten_graph
     if changed(request.inputs):
         from openneutron.pytorch.frames.model import framed, graph_of_frames
@@ -728,6 +724,8 @@ def _made(asked: Unquantized, specs: list[CompileSpec]) -> _Made:
             check_operators(module.graph, name)
     with suppressed():
         outputs = quantized.accuracy()
+        if isinstance(asked.request.model, Staged):
+            _warn_of_lost_boxes(asked.request, quantized)
     staged = asked.request.model if isinstance(asked.request.model, Staged) else None
     with suppressed(), step("Exporting the quantized model"):
         if staged is not None and staged.later is not None:
@@ -754,6 +752,23 @@ def _made(asked: Unquantized, specs: list[CompileSpec]) -> _Made:
         executorch = edge.to_executorch(backend_config(delegation.any_runtime and not delegation.must_delegate))
         frame, parts = Frame.of(executorch)
         return _Made(bytes(executorch.buffer), found, frame, parts, lambda: module, outputs)
+
+
+def _warn_of_lost_boxes(request: Request, quantized: Quantized) -> None:
+    """Warn where a detector's quantized network finds less than half of the boxes that the float one finds in a calibration sample."""
+    if quantized.real is None or not quantized.samples:
+        return
+    from openneutron.features.accuracy.boxes import boxes_agreement, finds_boxes
+
+    if not finds_boxes(request.model):
+        return
+    with step("Comparing boxes"), torch.no_grad():
+        sample = quantized.samples[0]
+        found = boxes_agreement(request.model, [(Run(quantized.real).of(sample), Run(quantized.module).of(sample))])
+    if found.are_lost:
+        warn(
+            f"'{request.name}': int8 loses boxes: {found}, in a calibration picture. `openneutron accuracy` names the layers that lose them."
+        )
 
 
 def analyse(model: nn.Module | ExportedProgram, example_inputs: Any = None, **others: Any) -> CompiledModel:

@@ -6,12 +6,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from openneutron.features.report.table import Table, right
+
+if TYPE_CHECKING:
+    from openneutron.features.accuracy.boxes import BoxAgreement
 
 WIDTH = 200
 """The width of the report as text, in characters."""
@@ -86,7 +89,7 @@ class AccuracyReport:
 
     ``metric`` is None if there are neither labels nor a metric of the user's. ``complete`` is False if the analysis was
     interrupted. ``has_float_weights`` is False for a model that was quantized already. Both sides then have quantized
-    weights, and the noise is only that of activations.
+    weights, and the noise is only that of activations. ``boxes`` is None if the model is no detector of Ultralytics.
     """
 
     model: str
@@ -97,11 +100,13 @@ class AccuracyReport:
     metric: MetricMean | None = None
     complete: bool = True
     has_float_weights: bool = True
+    boxes: BoxAgreement | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as data for JSON."""
         return {
             **{item.name: getattr(self, item.name) for item in fields(self)},
+            "boxes": None if self.boxes is None else self.boxes.to_dict(),
             "metric": None if self.metric is None else self.metric.to_dict(),
             "layers": [layer.to_dict() for layer in self.layers],
         }
@@ -166,6 +171,8 @@ def accuracy_table(report: AccuracyReport, shown: int | None = SHOWN) -> Rendera
             for value in (report.metric.real, report.metric.npu)
         )
         parts.append(f"{report.metric.name}: {real} in float, {npu} on the NPU")
+    if report.boxes is not None:
+        parts.append(f"boxes: {report.boxes}")
     parts.append(table)
     hidden = len(report.layers) - len(report.layers[:shown])
     if hidden:

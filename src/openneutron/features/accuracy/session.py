@@ -19,6 +19,7 @@ from openneutron.device.third_party import suppressed
 from openneutron.device.timings import step
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.features.accuracy.analysis import analysed
+from openneutron.features.accuracy.boxes import boxes_agreement, finds_boxes
 from openneutron.features.accuracy.lanes import Lanes
 from openneutron.features.accuracy.npu_tensors import Twins, is_quantized, observed, of_quantized, twins
 from openneutron.features.accuracy.report import AccuracyReport, Cost, RepairReport
@@ -27,7 +28,10 @@ from openneutron.options import DataOptions, QuantizationOptions, Request, chang
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.quantizer.measures import MEASURES, quantizer_for
 from openneutron.pytorch.source.calibration_data import Calibration, CalibrationData, samples
-from openneutron.pytorch.source.exporting import AtenGraph, ModelInputs, aten_graph, export, lifted
+from openneutron.pytorch.source.exporting import AtenGraph, ModelInputs, Run, aten_graph, export, lifted
+
+MOST_PICTURES = 16
+"""The largest number of pictures whose boxes are compared."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,12 +146,19 @@ def report(asked: Session, data: Any, metric: Metric | None = None) -> AccuracyR
     """Return the accuracy by layer over ``data``, or over the calibration samples if it is None. Raises
     InvalidOptionError if there are no samples."""
     both = asked.twins()
-    ready = lanes(both, compiled(both, asked))
+    program = compiled(both, asked)
+    ready = lanes(both, program)
     calls: Any = list(without_labels(asked.samples)) if data is None else None
     if calls is None:
         calls = Labelled(data, asked.source.inputs, asked.request.data)
     found = analysed(ready, calls, asked.request.options.target, length_hint(calls), metric)
     found = dataclasses.replace(found, has_float_weights=not asked.is_quantized)
+    model = asked.request.model
+    if finds_boxes(model):
+        with step("Comparing boxes"):
+            pictures = [call for call, _ in calls][:MOST_PICTURES]
+            heads = [(Run(both.real).of(call), program.run(*call.args)) for call in pictures]
+            found = dataclasses.replace(found, boxes=boxes_agreement(model, heads))
     if not found.samples:
         raise InvalidOptionError("data: there are no samples. Pass at least one tuple of the model's arguments.")
     return found

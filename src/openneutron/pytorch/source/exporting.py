@@ -45,9 +45,10 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
+from openneutron.device import forms
 from openneutron.device.third_party import PACKAGES
 from openneutron.errors import InvalidModelError, InvalidOptionError, OpenNeutronError, warn
-from openneutron.options import Request
+from openneutron.options import Request, changed
 from openneutron.pytorch.graph.inference import to_inference
 from openneutron.pytorch.graph.program import is_functional, is_getitem, is_vmapped, overload_of
 from openneutron.pytorch.graph.rewriting import is_state, writes_views
@@ -138,7 +139,8 @@ def example(inputs: Any, keywords: Mapping[str, Any] | None, name: str) -> Model
 class Staged(nn.Module):
     """A model in two stages: a network that is quantized, and the steps from its results to the model's results, which stay float.
 
-    ``later`` is None where the network's results are the model's. ``example_inputs`` are those of an ExportedProgram.
+    ``later`` is None where the network's results are the model's. ``decides`` is True where the largest results decide, as in a detector.
+    ``example_inputs`` are those of an ExportedProgram.
     """
 
     def __init__(
@@ -147,8 +149,10 @@ class Staged(nn.Module):
         inputs: Sequence[torch.Tensor],
         later: nn.Module | None,
         metadata: Mapping[str, Any] | None = None,
+        decides: bool = False,
     ) -> None:
         super().__init__()
+        self.decides = decides
         self.network, self.later = network, later
         self.example_inputs = (tuple(inputs), dict[str, Any]())
         setattr(self, METADATA, dict(metadata or {}))
@@ -156,6 +160,26 @@ class Staged(nn.Module):
     def forward(self, *inputs: torch.Tensor) -> Any:
         found = self.network(*inputs)
         return found if self.later is None else self.later(*found)
+
+
+def as_read(request: Request) -> Request:
+    """Return the request with a model in memory as its form's reader returns it, and with the example inputs of a model in stages.
+
+    The default observer of a network with later steps is ``minmax``. A detector's scores are decided by the few largest of a hundred
+    thousand values, which ``histogram`` may leave out of the range: all scores of a trained YOLOv8n then ended at 0.5.
+    """
+    form = forms.of_object(request.model)
+    if form is forms.KERAS and request.example_inputs is not None:
+        form = None  # the model is a module, and its reader only gives example inputs
+    if form is not None:
+        request = replace(request, model=form.read_object(request.model, request.name, request.loading))
+    if isinstance(request.model, Staged) and request.example_inputs is None:
+        request = replace(request, example_inputs=request.model.example_inputs[0])
+    quantization = request.quantization
+    is_free = "observer" not in changed(quantization) and quantization.train_fn is None
+    if is_free and isinstance(request.model, Staged) and request.model.decides:
+        request = replace(request, quantization=replace(quantization, observer="minmax"))
+    return request
 
 
 @dataclass(frozen=True, slots=True, eq=False)

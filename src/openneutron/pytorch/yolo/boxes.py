@@ -77,10 +77,10 @@ class Suppression(nn.Module):
             return torch.where(gone, torch.zeros_like(left), left), best, left.index_select(0, best)
 
         def step(left: Tensor, _number: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-            left, best, score = torch.cond(left.max() > 0, take, _nothing, (left, self.places, x1, y1, x2, y2, area))
+            left, best, score = _either(left.max() > 0, take, _nothing, (left, self.places, x1, y1, x2, y2, area))
             return left, (best, score)
 
-        _, (kept, scores) = scan(step, left, self.steps)
+        kept, scores = _steps(step, left, self.steps)
         return kept[:, 0], scores[:, 0]
 
     def _rotated(self, left: Tensor, boxes: Tensor) -> tuple[Tensor, Tensor]:
@@ -105,12 +105,12 @@ class Suppression(nn.Module):
             return left.clone(), alive.clone(), torch.zeros(1, dtype=torch.int64), torch.zeros(1)
 
         def step(carried: Any, _number: Tensor) -> tuple[Any, tuple[Tensor, Tensor]]:
-            left, alive, best, score = torch.cond(
+            left, alive, best, score = _either(
                 carried[0].max() > 0, take, rest, (carried[0], carried[1], self.places, boxes)
             )
             return (left, alive), (best, score)
 
-        _, (kept, scores) = scan(step, (left, torch.ones_like(left)), self.steps)
+        kept, scores = _steps(step, (left, torch.ones_like(left)), self.steps)
         # The kept boxes are moved to the front, in the order of the steps.
         order = torch.where(scores[:, 0] > 0, self.steps.float(), torch.zeros_like(scores[:, 0]))
         first = order.topk(min(self.detections, len(order))).indices
@@ -119,3 +119,22 @@ class Suppression(nn.Module):
 
 def _nothing(left: Tensor, *_others: Tensor) -> tuple[Tensor, ...]:
     return left.clone(), torch.zeros(1, dtype=torch.int64), torch.zeros(1)
+
+
+def _steps(step: Any, carried: Any, steps: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the results of steps, which are a scan in an exported program and a loop in Python otherwise."""
+    if torch.compiler.is_exporting():
+        return scan(step, carried, steps)[1]
+    results = []
+    for number in steps:
+        carried, result = step(carried, number)
+        results.append(result)
+    kept, scores = zip(*results, strict=True)
+    return torch.stack(kept), torch.stack(scores)
+
+
+def _either(condition: Tensor, yes: Any, no: Any, operands: tuple[Tensor, ...]) -> Any:
+    """Return the result of one of two functions, which are branches of the program in an export."""
+    if torch.compiler.is_exporting():
+        return torch.cond(condition, yes, no, operands)
+    return (yes if condition else no)(*operands)

@@ -116,6 +116,7 @@ def staged(model: Any, name: str, loading: LoadingOptions = LoadingOptions()) ->
         parameter.requires_grad_(False)
     with suppressed():
         network.fuse(verbose=False)
+    _name_forwards(network)
     height, width = _size(network, task, name, loading)
     head = network.model[-1]
     generator = torch.Generator().manual_seed(SEED)
@@ -135,7 +136,16 @@ def staged(model: Any, name: str, loading: LoadingOptions = LoadingOptions()) ->
         later.append(Decoding(copy.deepcopy(head), kinds))
         if loading.head == BOXES and not head.end2end:
             later.append(Suppression(head.nc, raw[0].shape[-1], CONFIDENCE, IOU, DETECTIONS, is_rotated=task == "obb"))
-    return Staged(network, (images,), Later(*later) if later else None, metadata)
+    return Staged(network, (images,), Later(*later) if later else None, metadata, decides=True)
+
+
+def _name_forwards(network: nn.Module) -> None:
+    """Make the fused ``forward`` of each layer a method of its class: torch.export loses the paths of layers with one of their own."""
+    for layer in network.modules():
+        own = vars(layer).pop("forward", None)
+        if own is not None:
+            kind = type(layer)
+            layer.__class__ = type(kind.__name__, (kind,), {"forward": getattr(kind, own.__name__)})
 
 
 def _kinds(head: Any) -> tuple[str, ...]:

@@ -3,21 +3,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from openneutron.pytorch.source.exporting import METADATA, Staged
 
 MATCHED = 0.5
 """The overlap (intersection over union) from which two boxes of one class are the same box, as in COCO's AP50."""
+
+LOWEST_SHARE = 0.75
+"""The best score of a quantized model, as a share of that of the float model, below which its scores count as lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class BoxAgreement:
     """The boxes above the confidence in some pictures. ``matched`` are in both results, ``lost`` in that of the float model alone, and
-    ``new`` in that of the quantized model alone. ``iou`` is the mean overlap of the matched boxes; None without any."""
+    ``new`` in that of the quantized model alone. ``iou`` is the mean overlap of the matched boxes; None without any. ``best`` are the
+    highest scores of the float and of the quantized model; 0 without boxes."""
 
     pictures: int
     confidence: float
@@ -25,11 +32,20 @@ class BoxAgreement:
     lost: int
     new: int
     iou: float | None
+    best: tuple[float, float] = (0.0, 0.0)
 
     def __str__(self) -> str:
         """Return the agreement in words."""
         overlap = "" if self.iou is None else f" (mean IoU {self.iou:.2f})"
-        return f"{self.matched} of {self.matched + self.lost} boxes found{overlap}, {self.new} new, with scores above {self.confidence:g}"
+        return (
+            f"{self.matched} of {self.matched + self.lost} boxes found{overlap}, {self.new} new, with scores above {self.confidence:g}; "
+            f"best score {self.best[0]:.2f} in float, {self.best[1]:.2f} in int8"
+        )
+
+    @property
+    def are_lost(self) -> bool:
+        """Return whether more than half of the float model's boxes are lost, or its best score has become much lower."""
+        return self.lost > self.matched or self.best[1] < LOWEST_SHARE * self.best[0]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as data for JSON."""
@@ -44,6 +60,9 @@ def agreement(pairs: Sequence[tuple[Tensor, Tensor]], confidence: float) -> BoxA
     and has no match.
     """
     overlaps: list[float] = []
+    one_best, two_best = (
+        max((float(x[:, 4].max()) for x in side if len(x)), default=0.0) for side in zip(*pairs, strict=True)
+    )
     lost = new = 0
     for wanted, got in ((one[one[:, 4] > confidence], two[two[:, 4] > confidence]) for one, two in pairs):
         table = _overlap(got[:, :4], wanted[:, :4]) * (got[:, 5:6] == wanted[None, :, 5])
@@ -57,7 +76,25 @@ def agreement(pairs: Sequence[tuple[Tensor, Tensor]], confidence: float) -> BoxA
                 new += 1
         lost += int(free.sum())
     mean = sum(overlaps) / len(overlaps) if overlaps else None
-    return BoxAgreement(len(pairs), confidence, len(overlaps), lost, new, mean)
+    return BoxAgreement(len(pairs), confidence, len(overlaps), lost, new, mean, (one_best, two_best))
+
+
+def finds_boxes(model: object) -> bool:
+    """Return whether a model's first result has upright boxes after suppression, as those of Ultralytics' detectors."""
+    stated = getattr(model, METADATA, {}) if isinstance(model, Staged) else {}
+    return stated.get("head") == "boxes" and stated.get("task") in ("detect", "segment", "pose")
+
+
+def boxes_agreement(model: Staged, heads: Iterable[tuple[Any, Any]]) -> BoxAgreement:
+    """Return the agreement of the boxes that ``model.later`` makes of raw heads. Each pair has the heads of the float and of the quantized
+    network for one picture."""
+    assert isinstance(model.later, nn.Module)
+    pairs = []
+    with torch.no_grad():
+        for both in heads:
+            one, two = (model.later(*map(torch.as_tensor, pytree.tree_leaves(raw)))[0][0] for raw in both)
+            pairs.append((one, two))
+    return agreement(pairs, getattr(model, METADATA)["args"]["conf"])
 
 
 def _overlap(one: Tensor, two: Tensor) -> Tensor:
