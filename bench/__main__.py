@@ -85,7 +85,11 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--cmsis-nn", metavar="FOLDER", help="a checkout of CMSIS-NN, for cortex_m")
     parser.add_argument("--page", action="store_true", help="write the section's page of the documentation too")
     parser.add_argument("--litert", metavar="FOLDER", help="LiteRT for aarch64, for cortex_a (bench/cortex_a.py)")
-    parser.add_argument("--qemu", action="store_true", help="run the networks of driver on aarch64 in qemu-user too")
+    parser.add_argument(
+        "--qemu",
+        action="store_true",
+        help="run the networks of driver on aarch64 in qemu-user, and those of frames on Cortex-M33, too",
+    )
     options = vars(parser.parse_args(arguments))
     wanted: list[str] = options["sections"]
     # A pipe has no width; a table cut for 80 columns would lose its heads.

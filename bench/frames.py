@@ -4,17 +4,25 @@
 from __future__ import annotations
 
 import math
+import tempfile
+from pathlib import Path
 from typing import Any
 
 TITLE = "uint8 NHWC BGR frames for float NCHW pictures: operators on the CPU, dB against float, modelled cycles"
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 TARGETS = ("imxrt700", "imx95")
 SAMPLES, CALIBRATION = 16, 8
+OPTIONS = ("qemu",)
 
 
-def measure() -> dict[str, Any]:
-    """Return the figures of both programs by network and target."""
-    return {f"{name} {target}": figures(*network, target) for name, network in networks().items() for target in TARGETS}
+def measure(qemu: bool = False) -> dict[str, Any]:
+    """Return the figures of both programs by network and target. With ``qemu`` the programs of frames for the first target run as firmware
+    of a Cortex-M33 too."""
+    return {
+        f"{name} {target}": figures(*network, target, qemu and target == TARGETS[0])
+        for name, network in networks().items()
+        for target in TARGETS
+    }
 
 
 def networks() -> dict[str, tuple[Any, int, str]]:
@@ -61,8 +69,9 @@ def pictures(count: int, size: int, seed: int = 0) -> list[Any]:
     return made
 
 
-def figures(model: Any, size: int, normalize: str, target: str) -> dict[str, Any]:
-    """Return the operators on the CPU, the dB on other pictures than those of the calibration, and the cycles of both programs."""
+def figures(model: Any, size: int, normalize: str, target: str, qemu: bool) -> dict[str, Any]:
+    """Return the operators on the CPU, the dB on other pictures than those of the calibration, and the cycles of both programs. With
+    ``qemu`` there is the comparison of the bundle's outputs in QEMU with those of the host."""
     import torch
     from torch.utils import _pytree as pytree
 
@@ -94,18 +103,42 @@ def figures(model: Any, size: int, normalize: str, target: str) -> dict[str, Any
             "db": 10 * math.log10(float((expected**2).sum() / ((expected - results) ** 2).sum())),
             "cycles": sum(part.compiled.report.cycles for part in made.partitions),
         }
+    if qemu:
+        found["qemu"] = in_qemu(made)
     return found
+
+
+def in_qemu(program: Any) -> str:
+    """Return the comparison of each output that the example of a program's bundle prints in QEMU."""
+    import openneutron
+    from tests.export.bundles import built, run
+
+    with tempfile.TemporaryDirectory() as folder:
+        openneutron.export_bundle(program, Path(folder) / "bundle")
+        built(Path(folder) / "bundle")
+        done = run(Path(folder) / "bundle")
+    said = (done.stdout + done.stderr).splitlines()
+    return ", ".join(line.partition(": ")[2] for line in said if "as expected" in line) or "failed"
 
 
 def rows(results: dict[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return the heads and lines of the printed table."""
-    heads = ("network", "on the CPU", "dB of pictures", "dB of frames", "cycles of pictures", "cycles of frames")
+    heads = (
+        "network",
+        "on the CPU",
+        "dB of pictures",
+        "dB of frames",
+        "cycles of pictures",
+        "cycles of frames",
+        "QEMU",
+    )
     return heads, [
         (
             name,
             f"{item['pictures']['on_cpu']}, {item['frames']['on_cpu']}",
             *(f"{item[kind]['db']:.2f}" for kind in ("pictures", "frames")),
             *(f"{item[kind]['cycles']:,}" for kind in ("pictures", "frames")),
+            item.get("qemu", ""),
         )
         for name, item in results.items()
     ]

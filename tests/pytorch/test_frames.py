@@ -96,7 +96,7 @@ def test_a_frame_of_quotients_is_padded_by_the_convolution() -> None:
 
 
 READERS: tuple[tuple[str, Callable[[Tensor], Tensor], InputOptions], ...] = (
-    ("quotient and difference", lambda x: (x / 255 - 0.5) / 0.25, InputOptions(format="uint8,nhwc,bgr")),
+    ("quotient and difference", lambda x: torch.subtract(x / 255, 0.5) / 0.25, InputOptions(format="uint8,nhwc,bgr")),
     ("constant minus picture", lambda x: 1 - x * 0.01, InputOptions(format="uint8,nchw")),
     ("other colors", lambda x: x[:, [2, 1, 0]] * 0.5, InputOptions(format="uint8,nhwc")),
     (
@@ -130,6 +130,12 @@ def test_a_model_with_channels_last_is_read_as_it_is() -> None:
     assert torch.allclose(found[:, 1:-1, 1:], expected[:, 1:-1, 1:], atol=1e-5)
     assert torch.allclose(found, expected, atol=0.02)
     assert CONVOLUTION in targets_of(graph) and torch.ops.aten.div.Tensor not in targets_of(graph)
+
+
+def test_a_factor_of_0_is_left_as_it_is() -> None:
+    model, graph = graph_of(Head(lambda x: x * 0), CAMERA)
+    taken = frame(1, 11, 12, 3)
+    assert torch.allclose(graph.module(taken)[0], model(taken))
 
 
 def test_other_first_layers_read_one_convolution_of_single_pixels() -> None:

@@ -36,6 +36,9 @@ _SAME = (
 _PADS = (_aten.pad.default, _aten.constant_pad_nd.default)
 _CONVOLUTIONS = (_aten.conv2d.default, _aten.conv2d.padding, _aten.convolution.default)
 
+_ALIASES = {"subtract": "sub", "multiply": "mul", "divide": "div", "true_divide": "div"}
+"""Other names of PyTorch's arithmetic operators."""
+
 _Pad = tuple[int, int]
 
 
@@ -126,11 +129,8 @@ class Head:
     def _scaled(self, module: GraphModule, node: Node) -> Head | None:
         """Return the head behind a sum, difference, product or quotient with one constant for each channel."""
         name = str(node.target).split(".")
-        if (
-            node.meta["val"].dtype is not FLOAT
-            or name[0] != "aten"
-            or name[1] not in ("add", "sub", "rsub", "mul", "div")
-        ):
+        kind = _ALIASES.get(name[1], name[1]) if len(name) > 1 else ""
+        if node.meta["val"].dtype is not FLOAT or name[0] != "aten" or kind not in ("add", "sub", "rsub", "mul", "div"):
             return None
         left, right = node.args[:2]
         if "rounding_mode" in node.kwargs or left is right:
@@ -140,18 +140,18 @@ class Head:
             return None
         alpha = float(node.kwargs.get("alpha", node.args[2] if len(node.args) > 2 else 1))
         factor, offset = self.factor, self.offset
-        if name[1] in ("mul", "div"):
-            if right is self.node and name[1] == "div":
+        if kind in ("mul", "div"):
+            if right is self.node and kind == "div":
                 return None
-            other = other if name[1] == "mul" else 1 / other
+            other = other if kind == "mul" else 1 / other
             return replace(self, node=node, factor=factor * other, offset=offset * other)
-        if name[1] == "rsub":
+        if kind == "rsub":
             left, right = right, left
         if right is self.node:
             factor, offset = factor * alpha, offset * alpha
         else:
             other = other * alpha
-        if name[1] == "add":
+        if kind == "add":
             return replace(self, node=node, factor=factor, offset=offset + other)
         if right is self.node:
             return replace(self, node=node, factor=-factor, offset=other - offset)
@@ -238,7 +238,7 @@ def fold(module: GraphModule, frame: Node, channel: int) -> bool:
     on the NPU.
     """
     head = Head.of(module, frame, channel)
-    if not head.node.users or head.node is frame:
+    if not head.node.users or head.node is frame or not bool((head.offset / head.factor).isfinite().all()):
         return False
     convolutions = [Convolution.of(module, reader, head) for reader in head.node.users]
     folded = [each for each in convolutions if each is not None]
