@@ -3,29 +3,32 @@
 
 from __future__ import annotations
 
+import ast
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import onnx
 import onnx.inliner
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.export import ExportedProgram
 
 from openneutron.device.third_party import suppressed
 from openneutron.errors import InvalidModelError
+from openneutron.pytorch.onnx import suppression
 from openneutron.pytorch.onnx.graph import Importer, OnnxModule, array_of, inlined
 from openneutron.pytorch.onnx.operators.elementwise import TYPES
 from openneutron.pytorch.onnx.operators.table import Refused
 from openneutron.pytorch.source.example_inputs import check_names, example_input
-from openneutron.pytorch.source.exporting import METADATA
+from openneutron.pytorch.source.exporting import METADATA, Staged
 
 OLDEST = 7
 """The oldest version of ONNX's operators (opset) that is read: the first one whose operators broadcast as NumPy does."""
 
 
-def read_onnx(path: Path, input_shapes: Mapping[str, Sequence[int]] | None = None) -> ExportedProgram:
+def read_onnx(path: Path, input_shapes: Mapping[str, Sequence[int]] | None = None) -> ExportedProgram | Staged:
     """Return the program of an ONNX file, with random example inputs.
 
     ``input_shapes`` has the shape of each input by name, for inputs whose shapes are not fixed in the file.
@@ -33,11 +36,55 @@ def read_onnx(path: Path, input_shapes: Mapping[str, Sequence[int]] | None = Non
     The program has the file's ``metadata_props``, which the compiled file keeps. Raises InvalidModelError for a file that can't be used, InvalidOptionError for a shape that does not fit the file.
     """
     model = checked(path)
+    metadata = {item.key: item.value for item in model.metadata_props}
+    boxes = suppression.found(model.graph)
+    if boxes is not None:
+        module, inputs = module_of(suppression.without(model, boxes), path.name, input_shapes or {})
+        return _with_suppression(module, inputs, boxes, metadata, path.name)
     module, inputs = module_of(model, path.name, input_shapes or {})
     with suppressed(), torch.no_grad():
         program = torch.export.export(module, tuple(inputs), strict=False)
-    setattr(program, METADATA, {item.key: item.value for item in model.metadata_props})
+    setattr(program, METADATA, metadata)
     return program
+
+
+def _with_suppression(
+    module: OnnxModule, inputs: Sequence[Tensor], boxes: suppression.Found, metadata: Mapping[str, Any], name: str
+) -> Staged:
+    """Return a detector with the suppression of its boxes as a step that stays float."""
+    from openneutron.pytorch.yolo.boxes import Suppression
+
+    names = _value(str(metadata.get("names", "")))
+    with torch.no_grad():
+        decoded = module(*inputs)[0]
+    if not isinstance(names, dict) or decoded.dim() != 3 or decoded.shape[1] < 4 + len(names):
+        raise InvalidModelError(
+            f"'{name}' ends with a suppression of boxes, and its metadata do not state the classes. Export it without nms=True."
+        )
+    later = Suppression(len(names), decoded.shape[2], boxes.confidence, boxes.iou, boxes.detections)
+    return Staged(module, inputs, _OfCorners(later), metadata)
+
+
+class _OfCorners(nn.Module):
+    """A suppression of boxes that are given by their corners, as the operator NonMaxSuppression takes them."""
+
+    def __init__(self, suppression: nn.Module) -> None:
+        super().__init__()
+        self.suppression = suppression
+
+    def forward(self, decoded: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
+        first, last = decoded[:, :2], decoded[:, 2:4]
+        found: tuple[Tensor, ...] = self.suppression(
+            torch.cat(((first + last) / 2, last - first, decoded[:, 4:]), 1), *others
+        )
+        return found
+
+
+def _value(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return None
 
 
 def checked(path: Path) -> onnx.ModelProto:
