@@ -196,7 +196,7 @@ def test_a_keyword_that_does_not_exist(keyword: str, hint: str, tflite: Path) ->
         ("no.tflite", "'{}' does not exist."),
         (
             "a.pte",
-            "'{}': it is compiled already; openneutron.load opens it. A model is a torch.nn.Module, an ExportedProgram, or the "
+            "'{}': it is compiled already; compile the model that it was made from, or open it with openneutron.load. A model is a torch.nn.Module, an ExportedProgram, or the "
             "path of a .pt2, .onnx, .keras, .pt or .tflite file.",
         ),
         (

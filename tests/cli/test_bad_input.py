@@ -41,7 +41,10 @@ def test_int16_tensors_without_scales(refused: Refused, folder: Path) -> None:
         ("net.py", "'net.py' names no function. Write net.py:function; it returns a module and example inputs."),
         ("net.py:two words", "'net.py:two words': 'two words' is no function's name. Write file.py:function."),
         ("net.onnx", "'net.onnx' does not exist."),
-        ("net.pte", f"'net.pte': it is compiled already; `openneutron run` runs it. MODEL is {FORMS}."),
+        (
+            "net.pte",
+            f"'net.pte': it is compiled already; compile the model that it was made from, or run it with `openneutron run`. MODEL is {FORMS}.",
+        ),
         ("net.xyz", f"'net.xyz' is no model: MODEL is {FORMS}."),
     ],
 )

@@ -160,8 +160,8 @@ PTE = Form(
     Kind.COMPILED,
     magic=(4, b"ET12"),
     suggestion=(
-        "it is compiled already; openneutron.load opens it",
-        "it is compiled already; `openneutron run` runs it",
+        "it is compiled already; compile the model that it was made from, or open it with openneutron.load",
+        "it is compiled already; compile the model that it was made from, or run it with `openneutron run`",
     ),
 )
 
