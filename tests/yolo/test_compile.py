@@ -49,6 +49,9 @@ def test_a_checkpoint_becomes_boxes_in_the_program(checkpoint: Path) -> None:
     )
     assert len(program.partitions) == 1
     assert [item for item in program.delegation.on_cpu if not item.module.startswith("later.")] == []
+    assert {item.reason for item in program.delegation.on_cpu} == {
+        "it is a step after the network's results, which is computed in float"
+    }
     found = program.run(picture)[0]
     assert tuple(found.shape) == (1, 64, 6)  # as many as there are anchors
     model = read_yolo(checkpoint, input_shapes=SHAPES)

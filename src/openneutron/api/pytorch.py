@@ -67,6 +67,7 @@ from openneutron.pytorch.partition.delegation import (
     check_kernels,
     check_nodes,
     check_operators,
+    of_stages,
     registered,
 )
 from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize
@@ -79,7 +80,6 @@ from openneutron.pytorch.source.exporting import (
     AtenGraph,
     FirstSamples,
     ModelInputs,
-    Run,
     Staged,
     as_read,
     aten_graph,
@@ -724,9 +724,11 @@ def _made(asked: Unquantized, specs: list[CompileSpec]) -> _Made:
             check_operators(module.graph, name)
     with suppressed():
         outputs = quantized.accuracy()
-        if isinstance(asked.request.model, Staged):
-            _warn_of_lost_boxes(asked.request, quantized)
     staged = asked.request.model if isinstance(asked.request.model, Staged) else None
+    if staged is not None and quantized.real is not None:
+        from openneutron.features.accuracy.boxes import warn_of_lost_boxes
+
+        warn_of_lost_boxes(staged, name, quantized.real, module, quantized.samples)
     with suppressed(), step("Exporting the quantized model"):
         if staged is not None and staged.later is not None:
             program = export(Staged(module, inputs.tensors, staged.later), inputs, name)
@@ -736,6 +738,8 @@ def _made(asked: Unquantized, specs: list[CompileSpec]) -> _Made:
     with suppressed(), in_words(name, "lower", program.graph), step("Running ExecuTorch's passes"):
         edge, partitioner = lowered(program, partitioner, asked.facts)
         found = partitioner.delegations[-1]
+        if staged is not None:
+            found = of_stages(found)
         if asked.request.quantization.io_dtype != FLOAT32:
             edge = edge.transform([RemoveIOQuantOpsPass(edge, asked.request.quantization.io_dtype)])
         if islands := {item.node for item in found.on_cpu if item.rule == COST}:
@@ -752,23 +756,6 @@ def _made(asked: Unquantized, specs: list[CompileSpec]) -> _Made:
         executorch = edge.to_executorch(backend_config(delegation.any_runtime and not delegation.must_delegate))
         frame, parts = Frame.of(executorch)
         return _Made(bytes(executorch.buffer), found, frame, parts, lambda: module, outputs)
-
-
-def _warn_of_lost_boxes(request: Request, quantized: Quantized) -> None:
-    """Warn where a detector's quantized network finds less than half of the boxes that the float one finds in a calibration sample."""
-    if quantized.real is None or not quantized.samples:
-        return
-    from openneutron.features.accuracy.boxes import boxes_agreement, finds_boxes
-
-    if not finds_boxes(request.model):
-        return
-    with step("Comparing boxes"), torch.no_grad():
-        sample = quantized.samples[0]
-        found = boxes_agreement(request.model, [(Run(quantized.real).of(sample), Run(quantized.module).of(sample))])
-    if found.are_lost:
-        warn(
-            f"'{request.name}': int8 loses boxes: {found}, in a calibration picture. `openneutron accuracy` names the layers that lose them."
-        )
 
 
 def analyse(model: nn.Module | ExportedProgram, example_inputs: Any = None, **others: Any) -> CompiledModel:

@@ -9,9 +9,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 
-from openneutron.pytorch.source.exporting import METADATA, Staged
+from openneutron.device.third_party import suppressed
+from openneutron.device.timings import step
+from openneutron.errors import warn
+from openneutron.pytorch.source.exporting import METADATA, ModelInputs, Run, Staged
 
 MATCHED = 0.5
 """The overlap (intersection over union) from which two boxes of one class are the same box, as in COCO's AP50."""
@@ -95,6 +99,20 @@ def boxes_agreement(model: Staged, heads: Iterable[tuple[Any, Any]]) -> BoxAgree
             one, two = (model.later(*map(torch.as_tensor, pytree.tree_leaves(raw)))[0][0] for raw in both)
             pairs.append((one, two))
     return agreement(pairs, getattr(model, METADATA)["args"]["conf"])
+
+
+def warn_of_lost_boxes(
+    model: Staged, name: str, real: GraphModule, quantized: GraphModule, samples: Sequence[ModelInputs]
+) -> None:
+    """Warn where the quantized network of a detector loses boxes of the float one, or its best scores, in the first calibration sample."""
+    if not samples or not finds_boxes(model):
+        return
+    with suppressed(), step("Comparing boxes"), torch.no_grad():
+        found = boxes_agreement(model, [(Run(real).of(samples[0]), Run(quantized).of(samples[0]))])
+    if found.are_lost:
+        warn(
+            f"'{name}': int8 loses boxes: {found}, in a calibration picture. `openneutron accuracy` names the layers that lose them."
+        )
 
 
 def _overlap(one: Tensor, two: Tensor) -> Tensor:

@@ -583,3 +583,15 @@ def _modules_of(node: Node) -> Iterable[str]:
     while path:
         yield path
         path = path.rpartition(".")[0]
+
+
+def of_stages(found: Delegation) -> Delegation:
+    """Return the delegation with the reason of the steps after a network, which are float on purpose."""
+    reason = "it is a step after the network's results, which is computed in float"
+    return replace(
+        found,
+        on_cpu=tuple(
+            replace(item, reason=reason, suggestion="") if item.module.startswith("later.") else item
+            for item in found.on_cpu
+        ),
+    )
