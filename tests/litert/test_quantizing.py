@@ -3,17 +3,24 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
+import io
+import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from ai_edge_litert import schema_py_generated as schema
 
 import openneutron
-from openneutron import QuantizationOptions
+from openneutron import QuantizationOptions, litert
 from openneutron.errors import InvalidOptionError, MissingToolError
 from openneutron.litert import quantizing
+from openneutron.litert.appended import joined
 from openneutron.litert.interpret import interpret
+from openneutron.litert.write import pack
 from tests.litert.float_networks import directly_quantized
 from tests.support.litert_files import BUILTIN, FileBuilder, float_file
 
@@ -134,3 +141,39 @@ def test_the_package_is_named_at_once(path: Path, monkeypatch: pytest.MonkeyPatc
         "'float.tflite' computes in float32, and its quantization takes ai-edge-quantizer; 'ai_edge_quantizer' is not installed: pip "
         "install 'openneutron[quantizer]'."
     )
+
+
+def test_signatures_other_graphs_and_metadata_stay(tmp_path: Path) -> None:
+    """The second signature's graph, whose tensors have the names of the first's, stays float."""
+    model = litert.read(float_file()).model
+    model.subgraphs.append(copy.deepcopy(model.subgraphs[0]))
+    model.signatureDefs = [signature(model, b"serve", 0), signature(model, b"train", 1)]
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("labels.txt", "a\nb\nc")
+    path = tmp_path / "two.tflite"
+    path.write_bytes(joined(pack(model), archive.getvalue()))
+    program = openneutron.compile(path, calibration=samples())
+    made = litert.read(program.buffer).model
+    first, second = made.signatureDefs
+    assert (first.signatureKey, second.signatureKey) == (b"serve", b"train")
+    assert [first.inputs[0].tensorIndex, first.outputs[0].tensorIndex] == [
+        *made.subgraphs[0].inputs,
+        *made.subgraphs[0].outputs,
+    ]
+    assert [tensor.name for tensor in made.subgraphs[1].tensors] == [b"x", b"w", b"b", b"c", b"y"]
+    assert {tensor.type for tensor in made.subgraphs[1].tensors} == {schema.TensorType.FLOAT32}
+    assert zipfile.ZipFile(io.BytesIO(program.buffer)).namelist() == ["labels.txt"]
+
+
+def signature(model: Any, key: bytes, subgraph: int) -> Any:
+    """Return a signature of a graph with one input and one output."""
+    made, ends = schema.SignatureDefT(), model.subgraphs[subgraph]
+    made.signatureKey, made.subgraphIndex = key, subgraph
+    made.inputs, made.outputs = [schema.TensorMapT()], [schema.TensorMapT()]
+    for entry, name, place in (
+        (made.inputs[0], b"image", ends.inputs[0]),
+        (made.outputs[0], b"classes", ends.outputs[0]),
+    ):
+        entry.name, entry.tensorIndex = name, int(place)
+    return made

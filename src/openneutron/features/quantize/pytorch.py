@@ -49,6 +49,7 @@ class QuantizedModule(QuantizedModel):
             example_inputs=None,
             example_kwargs=None,
             calibration=None,
+            options=replace(self.request.options, cut_by_cost=False),
             quantization=QuantizationOptions(io_dtype=self.request.quantization.activations),
             delegation=DelegationOptions(must_delegate=False, any_runtime=True),
         )
