@@ -21,7 +21,7 @@ from openneutron.litert.expand import unstated
 from openneutron.litert.write import with_float_ends, write
 from openneutron.options import FLOAT32, DelegationOptions, QuantizationOptions, Request
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
-from openneutron.pytorch.source.exporting import aten_graph, export, lifted
+from openneutron.pytorch.source.exporting import as_read, aten_graph, export, lifted
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +63,7 @@ class QuantizedModule(QuantizedModel):
 
 def quantized_module(request: Request) -> QuantizedModule:
     """Return the quantized model of a request, whose model is a module or an ExportedProgram. Raises as ``quantize`` does."""
+    request = as_read(request)
     with suppressed(), step("Exporting"):
         source = aten_graph(request)
     asked = Unquantized.of(source, request, NeutronTargetSpec(request.options.target))
