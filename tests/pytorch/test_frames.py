@@ -248,3 +248,10 @@ def test_models_without_a_picture() -> None:
     assert str(caught.value) == (
         "input_format: 'model' has 0 float inputs of 1, 3 or 4 channels; a camera's frame replaces 1. Leave input_format and normalize out."
     )
+
+
+def test_accuracy_reads_the_tensors_behind_a_frame() -> None:
+    torch.manual_seed(0)
+    frames = [frame(1, 11, 12, 3), torch.full((1, 11, 12, 3), 255, dtype=torch.uint8)]
+    report = openneutron.accuracy(Head().eval(), torch.zeros(1, 3, 11, 12), calibration=frames, inputs=CAMERA)
+    assert next(layer for layer in report.layers if layer.name == "conv").on_npu

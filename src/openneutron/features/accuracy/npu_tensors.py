@@ -168,7 +168,7 @@ def _source(part: CompiledPartition, number: int, quantized: GraphModule, names:
     item = lowered_of(part).inputs[number]
     tensor = part.graph[item.tensor]
     named = names.get(item.node.name)
-    if tensor.quant is None:
+    if tensor.quant is None or (named is not None and named.op == "placeholder"):  # integers, such as a frame's bytes
         return named
     key = (tensor.quant.scale, tensor.quant.zero_point, tensor.elements)
     if named is not None and is_activation(named) and _signature(named) == key:
