@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Count the instructions of ExecuTorch's kernels for the CPU, and compare networks that have operators outside of the NPU.
 
-``python -m bench.cpu_kernels networks`` compiles three networks for i.MX 95 with ExecuTorch's own kernels, with XNNPACK, and with XNNPACK and cuts
-by cost. It prints the modelled time, and the time of this machine for the operators on the CPU.
+``python -m bench.cpu_kernels networks`` compiles three networks for i.MX 95 with ExecuTorch's own kernels, with XNNPACK, and with the
+defaults: XNNPACK on i.MX 95 and cuts by cost. It prints the modelled time, and the time of this machine for the operators on the CPU.
 
 ``python -m bench.cpu_kernels count FOLDER`` counts the instructions of each kind of operator, with ExecuTorch's own kernels and with
 XNNPACK, and writes ``src/openneutron/compiler/cost/executorch_kernels.json``. FOLDER has ExecuTorch's wheel for aarch64, unpacked::
@@ -22,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -79,13 +80,8 @@ def cases() -> Iterator[tuple[str, nn.Module, tuple[torch.Tensor, ...], float]]:
         (image,),
         4 * image.numel(),
     )
-    yield (
-        "bicubic resize",
-        Of(lambda x: functional.interpolate(x, scale_factor=2, mode="bicubic")),
-        (image,),
-        4 * image.numel(),
-    )
-    yield "index", Of(lambda x: x[:, torch.arange(127, -1, -1)]), (values,), VALUES
+    rows, columns = torch.arange(127, -1, -1), torch.arange(VALUES // 128 - 1, -1, -1)
+    yield "index", Of(lambda x: x[:, rows[:, None], columns]), (values,), VALUES
     yield "sort", Of(lambda x: torch.topk(x, 16)[0]), (values,), VALUES
 
 
@@ -178,5 +174,133 @@ def write_table(folder: Path) -> None:
     TABLE.write_text(json.dumps(facts, indent=1) + "\n")
 
 
+class Detector(nn.Module):
+    """A detector without anchors (FCOS, arXiv 1904.01355) that decodes on the CPU: the best places of all, then the best boxes of these by
+    class and centerness."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        channels = (3, 16, 32, 64)
+        layers = [[nn.Conv2d(before, after, 3, 2, 1), nn.ReLU()] for before, after in pairwise(channels)]
+        self.body = nn.Sequential(*(layer for pair in layers for layer in pair))
+        self.classes, self.centers, self.sides = (
+            nn.Conv2d(64, 8, 3, 1, 1),
+            nn.Conv2d(64, 1, 3, 1, 1),
+            nn.Conv2d(64, 4, 3, 1, 1),
+        )
+
+    def forward(self, image: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        found = self.body(image)
+        scores, best = torch.topk(self.classes(found).amax(1).flatten(1), 128)
+        centers = self.centers(found).flatten(1).gather(1, best)
+        sides = self.sides(found).flatten(2).gather(2, best[:, None].expand(-1, 4, -1))
+        quality, order = torch.topk(torch.sigmoid(scores) * torch.sigmoid(centers), 32)
+        return quality, sides.gather(2, order[:, None].expand(-1, 4, -1))
+
+
+def networks() -> Iterator[tuple[str, str, nn.Module, torch.Tensor, tuple[str, ...]]]:
+    """Yield a name, a target, a network, its input and what stays float in it."""
+    from tests.suites.architectures import absent_torchvision
+
+    absent_torchvision.install()
+    import timm
+
+    timm.layers.set_fused_attn(False)  # a softmax of its own
+    torch.manual_seed(0)
+    vit = timm.create_model("vit_tiny_patch16_224", img_size=96)
+    yield (
+        "ViT-tiny, 96 x 96, LayerNorm and softmax in float",
+        "imx95",
+        vit,
+        torch.randn(1, 3, 96, 96),
+        ("*norm*", "aten.softmax.int"),
+    )
+    mobilenet = timm.create_model("mobilenetv2_100")
+    yield (
+        "MobileNetV2, last stage in float",
+        "imx95",
+        mobilenet,
+        torch.randn(1, 3, 224, 224),
+        ("blocks.6*", "conv_head", "bn2*", "classifier"),
+    )
+    for target in ("imx95", "imxrt700"):
+        torch.manual_seed(0)
+        yield f"detector, decoding on the CPU of {target}", target, Detector(), torch.randn(1, 3, 128, 128), ()
+
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "portable": {"cpu": "portable", "cut_by_cost": False},
+    "xnnpack": {"cut_by_cost": False},
+    "default": {},
+}
+
+
+def cpu_milliseconds(program: Any, inputs: tuple[torch.Tensor, ...], runs: int = 3) -> float:
+    """Return the time of this machine for the operators and delegate calls outside of the NPU's programs, in the fastest of some runs."""
+    from executorch.devtools import Inspector
+
+    from openneutron.device import pte
+    from openneutron.pytorch.run.runner import Runner
+
+    (method,) = (method for method in pte.methods(program.buffer) if method.name == "forward")
+    backends = [
+        method.delegates[item.delegate].backend for item in method.instructions if isinstance(item, pte.DelegateCall)
+    ]
+    runner = Runner("network", program.buffer, traced=True)
+    for _ in range(runs + 1):
+        runner.run(inputs)
+    with tempfile.NamedTemporaryFile(suffix=".etdump") as file:
+        file.write(runner.etdump())
+        file.flush()
+        events = [event for block in Inspector(etdump_path=file.name).event_blocks for event in block.events]
+    best = []
+    for run in range(runs):
+        own = [event.perf_data.raw[run] for event in events if event.name == "OPERATOR_CALL"]
+        calls = [event.perf_data.raw[run] for event in events if event.name == "DELEGATE_CALL"]
+        own += [time for time, backend in zip(calls, backends, strict=True) if backend != pte.BACKEND_ID]
+        best.append(sum(own))
+    return min(best)
+
+
+def compare(only: Sequence[str] = ()) -> None:
+    """Print the modelled time and the time of this machine for each network and variant. ``only`` has first words of networks."""
+    import openneutron
+    from openneutron.api.pytorch import CompiledModel
+
+    for name, target, network, image, floats in networks():
+        if only and name.split(",")[0].split()[0] not in only:
+            continue
+        for variant, given in VARIANTS.items():
+            if target == "imxrt700" and variant == "xnnpack":
+                continue
+            program = openneutron.compile(
+                network.eval(),
+                (image,),
+                calibration=[(image,)],
+                options=openneutron.CompileOptions(target=target, **given),
+                quantization=openneutron.QuantizationOptions(keep_float=floats),
+            )
+            assert isinstance(program, CompiledModel)
+            report = program.report
+            parts = [
+                f"{part} {found.milliseconds:.3f} ({found.least:.3f} to {found.most:.3f})"
+                for part, found in report.latency.parts().items()
+            ]
+            low, high = report.band
+            cuts = sum(item.rule == "cost" for item in program.delegation.on_cpu)
+            print(
+                f"{name}; {variant}: modelled {report.milliseconds:.3f} ms ({low:.3f} to {high:.3f}): {', '.join(parts)}"
+            )
+            print(
+                f"  {len(program.partitions)} programs, {report.cpu_parts} calls of XNNPACK, {report.computed_on_cpu} operators on the CPU, "
+                f"{cuts} of them by cost, {report.host_operators_not_modelled} not modelled; operators on the CPU here: "
+                f"{cpu_milliseconds(program, (image,)):.3f} ms",
+                flush=True,
+            )
+
+
 if __name__ == "__main__":
-    write_table(Path(sys.argv[2]))
+    if sys.argv[1:2] == ["count"]:
+        write_table(Path(sys.argv[2]))
+    else:
+        compare(sys.argv[2:])

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from functools import cache
@@ -16,9 +17,10 @@ from torch import nn
 import openneutron
 from openneutron import CompileOptions
 from openneutron.api.pytorch import CompiledModel
-from openneutron.compiler.cost.host import HostKind
+from openneutron.compiler.cost.host import EXECUTORCH, HostKind
 from openneutron.device import pte
 from openneutron.errors import InvalidOptionError
+from openneutron.pytorch.partition.delegation import KINDS
 
 EXAMPLE = (torch.linspace(-1, 1, 3 * 8 * 8).reshape(1, 3, 8, 8),)
 
@@ -187,3 +189,15 @@ def test_an_island_that_takes_longer_on_the_npu_stays_on_the_cpu() -> None:
         "cut_by_cost: partitions of 'island' are left to the CPU because of their time on imxrt700. Compile the model again for other "
         "options."
     )
+
+
+def test_each_kind_of_work_has_counted_instructions() -> None:
+    counted = json.loads(EXECUTORCH.read_text())["instructions"]
+    assert set(counted) == {*KINDS, "depthwise convolution", "function"}
+    assert all(found["portable"] > 0 for found in counted.values())
+    assert {kind for kind, found in counted.items() if "xnnpack" not in found} == {
+        "normalization",
+        "join",
+        "index",
+        "sort",
+    }

@@ -136,74 +136,25 @@ def computes(node: Node) -> bool:
 
 
 KINDS: Mapping[str, Sequence[str]] = {
-    "convolution": ("convolution",),
-    "linear layer": ("addmm", "mm", "linear"),
-    "matrix product": ("bmm", "matmul"),
-    "softmax": ("_softmax", "_log_softmax", "softmax"),
-    "gelu": ("gelu",),
-    "normalization": ("native_layer_norm", "native_group_norm", "_native_batch_norm_legit_no_training", "layer_norm"),
-    "sum": (
-        *(
-            "add",
-            "sub",
-            "mul",
-            "div",
-            "rsub",
-            "maximum",
-            "minimum",
-            "clamp",
-            "relu",
-            "neg",
-            "abs",
-            "where",
-            "eq",
-            "ne",
-            "lt",
-            "le",
-        ),
-        *(
-            "gt",
-            "ge",
-            "logical_and",
-            "logical_or",
-            "logical_not",
-            "hardtanh",
-            "leaky_relu",
-            "full_like",
-            "full",
-            "floor",
-            "ceil",
-        ),
-    ),
-    "move": (
-        "permute_copy",
-        "slice_copy",
-        "expand_copy",
-        "constant_pad_nd",
-        "repeat",
-        "_to_copy",
-        "_to_dim_order_copy",
-        "clone",
-        "select_copy",
-        "split_with_sizes_copy",
-    ),
-    "join": ("cat",),
-    "reduction": ("mean", "sum", "amax", "amin", "max", "min", "argmax", "argmin", "var", "any", "prod"),
-    "pool": ("max_pool2d_with_indices", "avg_pool2d", "max_pool2d"),
-    "bilinear resize": ("upsample_bilinear2d",),
-    "bicubic resize": ("upsample_bicubic2d",),
-    "index": (
-        "index",
-        "gather",
-        "scatter",
-        "index_put",
-        "embedding",
-        "index_select",
-        "scatter_add",
-        "upsample_nearest2d",
-        "flip",
-    ),
-    "sort": ("sort", "topk"),
+    kind: names.split()
+    for kind, names in {
+        "convolution": "convolution",
+        "linear layer": "addmm mm linear",
+        "matrix product": "bmm matmul",
+        "softmax": "_softmax _log_softmax softmax",
+        "gelu": "gelu",
+        "normalization": "native_layer_norm native_group_norm _native_batch_norm_legit_no_training layer_norm",
+        "sum": "add sub mul div rsub maximum minimum clamp relu neg abs where eq ne lt le gt ge logical_and logical_or logical_not "
+        "hardtanh leaky_relu full_like full floor ceil",
+        "move": "permute_copy slice_copy expand_copy constant_pad_nd repeat _to_copy _to_dim_order_copy clone select_copy "
+        "split_with_sizes_copy embedding index_select upsample_nearest2d flip",
+        "join": "cat",
+        "reduction": "mean sum amax amin max min argmax argmin var any prod",
+        "pool": "max_pool2d_with_indices avg_pool2d max_pool2d",
+        "bilinear resize": "upsample_bilinear2d",
+        "index": "index gather scatter index_put scatter_add",
+        "sort": "sort topk",
+    }.items()
 }
 """The kinds of work of operators on the CPU, and the ATen operators of each; other pointwise operators are functions."""
 
@@ -219,7 +170,9 @@ def work_of(node: Node) -> tuple[str, int]:
     if not kind or not values:
         return "", 0
     if kind in ("convolution", "linear layer", "matrix product"):
-        is_depthwise = kind == "convolution" and node.args[8] == _extent(node, 1) == _extent(source, 1)
+        is_depthwise = (
+            kind == "convolution" and len(node.args) > 8 and node.args[8] == _extent(node, 1) == _extent(source, 1)
+        )
         return ("depthwise convolution" if is_depthwise else kind), macs(node)
     if kind == "pool":
         return kind, values * math.prod(_pair(node.args[1]))
