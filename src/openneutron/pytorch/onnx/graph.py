@@ -259,7 +259,15 @@ class Importer:
             raise
         except Refused as reason:
             raise InvalidModelError(f"{words} {reason}.") from reason
-        except (RuntimeError, IndexError, ValueError, TypeError, KeyError, AttributeError, ZeroDivisionError) as error:
+        except (
+            LookupError,
+            RuntimeError,
+            ValueError,
+            TypeError,
+            AttributeError,
+            ArithmeticError,
+            AssertionError,
+        ) as error:
             first = str(error).strip().partition("\n")[0].rstrip(".")
             raise InvalidModelError(
                 f"{words} does not fit its inputs {self._spoken_inputs(inputs)}: {first or type(error).__name__}. Check the file with "
