@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from enum import Enum
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 from openneutron.device.files import FOLDER, existing, obstacle
@@ -112,12 +112,12 @@ class Form:
         """Return the model in a file. Raises InvalidModelError for an unusable file, and MissingToolError where a
         package is not installed."""
         with self._needing():
-            function = _named(self.reader)
+            function = resolve_name(self.reader)
         return function(path, **{name: getattr(loading, name) for name in self.loading})
 
     def read_object(self, model: object, name: str, loading: LoadingOptions = LoadingOptions()) -> Any:
         """Return what ``read`` returns, for a model of ``library`` in memory. Raises InvalidModelError for an unusable one."""
-        return _named(self.object_reader)(model, name, loading)
+        return resolve_name(self.object_reader)(model, name, loading)
 
     @contextmanager
     def _needing(self) -> Iterator[None]:
@@ -132,12 +132,6 @@ class Form:
                 f"A {self.suffix} takes {', '.join(self.needs)}; '{error.name}' is not installed: "
                 f"pip install 'openneutron[{self.extra}]'."
             ) from error
-
-
-def _named(place: str) -> Any:
-    """Return the function of ``module:function``."""
-    module, _, name = place.partition(":")
-    return getattr(import_module(module), name)
 
 
 _WEIGHTS_ALONE = "weights have no program"
