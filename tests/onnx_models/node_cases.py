@@ -97,9 +97,16 @@ def _bound(
 
 
 def decibels(found: Any, right: Any) -> float:
-    """Return the ratio of the signal to the error; infinite for equal arrays."""
-    right = np.asarray(right, np.float64)
-    found = np.asarray(found, np.float64).reshape(right.shape)
+    """Return the ratio of the signal to the error: infinite for equal arrays, minus infinity for another shape. Sequences are their elements."""
+    if isinstance(right, list):
+        found = found if isinstance(found, (list, tuple)) else [found]
+        if len(found) != len(right):
+            return float("-inf")
+        return min((decibels(one, value) for one, value in zip(found, right, strict=True)), default=float("inf"))
+    right, found = np.asarray(right, np.float64), np.asarray(found, np.float64)
+    if found.size != right.size:
+        return float("-inf")
+    found = found.reshape(right.shape)
     finite = np.isfinite(right)
     error = ((found - right)[finite] ** 2).sum()
     return float("inf") if error == 0 else float(10 * np.log10(max((right[finite] ** 2).sum(), 1e-30) / error))
@@ -181,13 +188,19 @@ def judged(
         return "refused", str(error)
     except Exception as error:
         return "raw", f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+    if len(found) != len(outputs) and len(outputs) == 1:
+        found = [list(found)]  # a sequence is several outputs of a program
     least = min((decibels(one, right) for one, right in zip(found, outputs, strict=True)), default=0.0)
     on_cpu = [f"{item.operator}: {item.reason}" for item in program.report.on_cpu]
     where = "whole" if not on_cpu and program.partitions else "split" if program.partitions else "CPU"
     words = f"{least:.1f} dB {on_cpu[0] if on_cpu else ''}"
     if least >= ENOUGH:
         return where, words
-    if not all(np.isfinite(np.asarray(right, np.float64)).all() for right in outputs):
+    if not all(
+        np.isfinite(np.asarray(part, np.float64)).all()
+        for right in outputs
+        for part in (right if isinstance(right, list) else [right])
+    ):
         return f"{where}, infinite", f"{words}; the right result has infinite values, and int8 has none"
     static, ideal = of_int8(model, inputs, outputs)
     is_close = least >= np.nanmin([static, ideal, np.inf]) - CLOSE
