@@ -148,7 +148,7 @@ WRONG = {
     ),
     "mixed.tflite": (
         ["mixed.tflite"],
-        "error: 'mixed.tflite' is quantized already, so that there is no float model. Pass the PyTorch model.\n",
+        "error: 'mixed.tflite' is a .tflite, and the layers of PyTorch models are compared here. Pass the PyTorch model; `openneutron evaluate` compares a float .tflite.\n",
     ),
     "--data": (
         ["net.py:model", "--data", "wrong.npy"],

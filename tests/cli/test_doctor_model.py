@@ -124,6 +124,14 @@ def test_a_checkpoint_of_ultralytics_takes_no_trust(tmp_path: Path) -> None:
     assert (found.what, found.command) == ("Ultralytics, DetectionModel", "openneutron compile {}")
 
 
+def test_a_saved_model(tmp_path: Path, openneutron: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("openneutron.features.doctor.model.find_spec", lambda _: None)
+    (tmp_path / "net").mkdir()
+    (tmp_path / "net" / "saved_model.pb").write_bytes(b"\x08\x01")
+    found = json.loads(openneutron("doctor", str(tmp_path / "net"), "--json").out)["model"]
+    assert found["form"] == "TensorFlow's SavedModel" and "from_saved_model" in found["notes"][0]
+
+
 def test_damage_is_an_error_and_no_raw_exception(tmp_path: Path) -> None:
     _exported(tmp_path / "net.pt2")
     _keras(tmp_path / "net.keras")

@@ -230,7 +230,7 @@ def test_an_interrupt_leaves_the_figures_of_the_samples_before_it(whole: session
 
 
 MESSAGES = {
-    "quantized": "'model.tflite' is quantized already, so that there is no float model. Pass the PyTorch model.",
+    "quantized": "'model.tflite' is a .tflite, and the layers of PyTorch models are compared here. Pass the PyTorch model; `openneutron evaluate` compares a float .tflite.",
     "nothing": "calibration: there are no samples; int8 scales come from typical inputs. "
     "Pass calibration=[...], each item a tuple of the model's arguments.",
     "empty": "calibration: there are no samples; int8 scales come from at least one. "

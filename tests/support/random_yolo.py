@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Networks of Ultralytics with random weights that find boxes.
 
-``make_low_rank`` gives each convolution a weight of rank RANK over its channels. The results of a trained layer lie in few directions
-too, so that rounding errors, which have all directions, average out. With weights of full rank each layer adds its errors to those before
-it, and a network of 60 layers returns mostly noise in int8, whatever computes it.
+``make_low_rank`` gives each convolution a weight of rank RANK over its channels. Random weights have none of the structure of trained ones:
+of either rank, int8 loses many boxes of such networks, so that they show what runs where, and not how well a trained detector keeps its boxes.
 
 Ultralytics begins a training with biases of the class layers that leave nearly all scores at 0, and batch normalizations without
 statistics. ``with_boxes`` calibrates the normalizations on pictures, and scales the last layers of the head: class logits have the

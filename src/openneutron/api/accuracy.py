@@ -237,7 +237,7 @@ def _session(request: Request) -> tuple[Session, ModuleType]:
     path = request.file
     if path is not None and kind_of(path) is Kind.LITERT:
         raise InvalidModelError(
-            f"'{path.name}' is quantized already, so that there is no float model. Pass the PyTorch model."
+            f"'{path.name}' is a .tflite, and the layers of PyTorch models are compared here. Pass the PyTorch model; `openneutron evaluate` compares a float .tflite."
         )
     with needs_pytorch("PyTorch models take"), step(LOADING):
         from openneutron.api.pytorch import compile_module

@@ -25,12 +25,17 @@ def read_saved_model(path: Path) -> LiteRTModel:
     can't convert it.
     """
     if find_spec("tensorflow") is None:
-        line = f"import tensorflow as tf; open('{path.name}.tflite', 'wb').write({CONVERSION.format(source=repr(str(path)))})"
         raise InvalidModelError(
             f"'{path}' is a TensorFlow SavedModel, and TensorFlow is not installed here. Make a .tflite of it where TensorFlow is, and "
-            f'compile that: python -c "{line}"'
+            f"compile that: {command_for(path)}"
         )
     return read(_converted(str(path.resolve()), (path / "saved_model.pb").stat().st_mtime_ns))
+
+
+def command_for(path: Path) -> str:
+    """Return the shell command that makes a ``.tflite`` of a SavedModel where TensorFlow is installed."""
+    conversion = CONVERSION.format(source=repr(str(path)))
+    return f"python -c \"import tensorflow as tf; open('{path.name}.tflite', 'wb').write({conversion})\""
 
 
 @lru_cache(maxsize=1)

@@ -126,7 +126,7 @@ def requested(asked: GivenModel, data: str | None, steps: output.Steps) -> tuple
     source = asked.source
     if is_litert(source):
         raise InvalidModelError(
-            f"'{source}' is quantized already, so that there is no float model. Pass the PyTorch model."
+            f"'{source}' is a .tflite, and the layers of PyTorch models are compared here. Pass the PyTorch model; `openneutron evaluate` compares a float .tflite."
         )
     with suppressed(), measured(steps):
         with needs_pytorch("PyTorch models take"), step(LOADING):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,6 +13,7 @@ from rich.text import Text
 from openneutron.cli import output
 from openneutron.cli.ending import PART_MISSING
 from openneutron.device.files import existing
+from openneutron.device.forms import SAVED_MODEL, of_content
 from openneutron.features.doctor import installation, model
 from openneutron.features.doctor.installation import WORDS, State
 from openneutron.features.report.table import Column, Table, facts
@@ -50,7 +52,8 @@ def doctor(
 
 def _describe(file: str, as_json: bool) -> None:
     """Print what a model's file is."""
-    found = model.described(existing(file))
+    path = Path(file)
+    found = model.described(path if of_content(path) is SAVED_MODEL else existing(file))
     rows = [("file", file), ("form", found.what), ("made by", found.made_by)]
     operators = ", ".join(f"{name} {count}" for name, count in found.operators.most_common(MOST_OPERATORS))
     if more := len(found.operators) - MOST_OPERATORS:

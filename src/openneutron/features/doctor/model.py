@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from openneutron.device import forms, pte
 from openneutron.device.forms import Form, Kind, form_of
 from openneutron.errors import InvalidModelError
 from openneutron.ir import DType, Graph
+from openneutron.litert import saved_model
 from openneutron.litert.neutron_graph import OPERATOR_NAME
 from openneutron.pytorch.source import file_kind
 
@@ -179,6 +181,17 @@ def _writer(model: Any) -> str:
 
 def _text(value: Any) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value or "")
+
+
+def _saved_model(path: Path, _: Form) -> Description:
+    return Description(
+        "TensorFlow's SavedModel",
+        notes=()
+        if find_spec("tensorflow")
+        else (f"TensorFlow is not installed; where it is, this makes a .tflite: {saved_model.command_for(path)}",),
+        plan="TensorFlow, where it is installed, makes a float .tflite of it in a process of its own; a compile quantizes that with calibration data.",
+        command=COMPILE,
+    )
 
 
 # -- ONNX ----------------------------------------------------------------------------------------------------------------
@@ -394,6 +407,7 @@ def _of_method(method: pte.Method, values: Sequence[int], kind: str) -> Iterator
 
 DESCRIBED: dict[str, Callable[[Path, Form], Description]] = {
     forms.LITERT.suffix: _litert,
+    forms.SAVED_MODEL.suffix: _saved_model,
     forms.ONNX.suffix: _onnx,
     forms.KERAS.suffix: _keras,
     forms.PT2.suffix: _exported,
