@@ -201,11 +201,29 @@ def of_reciprocal_root() -> tuple[list[onnx.NodeProto], dict[str, Any]]:
     return [helper.make_node("Sqrt", ["x"], ["root"]), helper.make_node("Reciprocal", ["root"], ["y"])], {}
 
 
+def of_softmax() -> tuple[list[onnx.NodeProto], dict[str, Any]]:
+    nodes = [
+        helper.make_node("ReduceMax", ["x", "axis"], ["most"]),
+        helper.make_node("Sub", ["x", "most"], ["shifted"]),
+        helper.make_node("Exp", ["shifted"], ["exp"]),
+        helper.make_node("ReduceSum", ["exp", "negative"], ["sum"]),
+    ]
+    return [*nodes, helper.make_node("Div", ["exp", "sum"], ["y"])], {"axis": np.array([1]), "negative": np.array([-3])}
+
+
+def of_log_softmax() -> tuple[list[onnx.NodeProto], dict[str, Any]]:
+    nodes, constants = of_softmax()
+    end = [helper.make_node("Log", ["sum"], ["log"]), helper.make_node("Sub", ["shifted", "log"], ["y"])]
+    return [*nodes[:-1], *end], constants
+
+
 IDIOMS = [
-    (of_reciprocal_root, "rsqrt"),
-    (of_group_norm, "group_norm"),
-    (of_attention, "scaled_dot_product_attention"),
-    (of_adaptive_pool, "adaptive_avg_pool2d"),
+    (of_softmax, "softmax.int"),
+    (of_log_softmax, "log_softmax.int"),
+    (of_reciprocal_root, "rsqrt.default"),
+    (of_group_norm, "group_norm.default"),
+    (of_attention, "scaled_dot_product_attention.default"),
+    (of_adaptive_pool, "adaptive_avg_pool2d.default"),
 ]
 
 
@@ -216,7 +234,15 @@ def test_nodes_that_exporters_write_for_one_operator(nodes: Any, operator: str) 
     both(made, {"x": np.abs(random(1, 4, 3, 3)) + 1})
     module, examples = module_of(made, "net.onnx")
     graph = torch.export.export(module, tuple(examples)).graph
-    assert [str(node.target) for node in graph.nodes if node.op == "call_function"] == [f"aten.{operator}.default"]
+    assert [str(node.target) for node in graph.nodes if node.op == "call_function"] == [f"aten.{operator}"]
+
+
+def test_a_maximum_of_another_axis_makes_no_softmax() -> None:
+    nodes, constants = of_softmax()
+    made = model(nodes, {"x": [1, 4, 3, 3]}, ["y"], {**constants, "axis": np.array([2])})
+    both(made, {"x": random(1, 4, 3, 3)})
+    module, examples = module_of(made, "net.onnx")
+    assert "softmax" not in str(torch.export.export(module, tuple(examples)).graph)
 
 
 def test_a_mask_with_infinite_values_is_a_buffer() -> None:

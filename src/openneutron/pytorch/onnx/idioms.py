@@ -97,6 +97,62 @@ def _rsqrt(node: NodeView, x: Tensor) -> Values:
     return torch.rsqrt(x)
 
 
+# -- softmax and its logarithm, with the maximum subtracted ------------------------------------------------------------
+
+
+@_ends("Div")
+def _find_softmax(importer: Importer, node: NodeView, inputs: tuple[str, ...]) -> Idiom | None:
+    """Find ``exp(x - max(x)) / sum(exp(x - max(x)))`` over one axis."""
+    exponential = _made_by(importer, inputs[0], "Exp")
+    summed = _made_by(importer, inputs[1], "ReduceSum")
+    if not exponential or not summed or _made_by(importer, summed.inputs[0], "Exp") is not exponential:
+        return None
+    source = _less_maximum(importer, exponential.inputs[0], summed)
+    return Idiom("Softmax", {"axis": _axis(importer, summed)}, (source,)) if source else None
+
+
+@_ends("Sub")
+def _find_log_softmax(importer: Importer, node: NodeView, inputs: tuple[str, ...]) -> Idiom | None:
+    """Find ``z - log(sum(exp(z)))`` with ``z = x - max(x)`` over one axis."""
+    logarithm = _made_by(importer, inputs[1], "Log")
+    summed = logarithm and _made_by(importer, logarithm.inputs[0], "ReduceSum")
+    exponential = summed and _made_by(importer, summed.inputs[0], "Exp")
+    shifted = _made_by(importer, inputs[0], "Sub")
+    if not summed or not exponential or not shifted or _made_by(importer, exponential.inputs[0], "Sub") is not shifted:
+        return None
+    source = _less_maximum(importer, inputs[0], summed)
+    return Idiom("LogSoftmax", {"axis": _axis(importer, summed)}, (source,)) if source else None
+
+
+def _less_maximum(importer: Importer, name: str, summed: Step) -> str | None:
+    """Return the value whose maximum over the axis of a sum is subtracted in ``name``."""
+    shifted = _made_by(importer, name, "Sub")
+    maximum = shifted and _made_by(importer, shifted.inputs[1], "ReduceMax")
+    if not shifted or not maximum or maximum.inputs[0] != shifted.inputs[0]:
+        return None
+    axis = _axis(importer, summed)
+    return shifted.inputs[0] if axis is not None and axis == _axis(importer, maximum) else None
+
+
+def _axis(importer: Importer, step: Step) -> int | None:
+    """Return the axis that a reduction keeps with the length 1; None if it has several, or leaves them out."""
+    given = step.node.get("axes")
+    if len(step.inputs) > 1 and step.inputs[1]:
+        given = importer.constants.get(step.inputs[1])
+    axes = [] if given is None else [int(axis) for axis in np.ravel(given)]
+    return axes[0] % importer.shapes[step.inputs[0]].dim() if len(axes) == 1 and step.node.get("keepdims", 1) else None
+
+
+@converts("Softmax", domain=OWN)
+def _softmax(node: NodeView, x: Tensor) -> Values:
+    return F.softmax(x, node.get("axis"))
+
+
+@converts("LogSoftmax", domain=OWN)
+def _log_softmax(node: NodeView, x: Tensor) -> Values:
+    return F.log_softmax(x, node.get("axis"))
+
+
 # -- group normalization: an instance normalization of groups, and a factor and a bias for each channel -----------------
 
 
