@@ -187,3 +187,14 @@ def test_no_buffer_of_the_arena_is_a_states() -> None:
     compiled = compile_graph(streaming_convolution(), oracle.TARGET, CHECK)
     assert compiled.layout.homes["ring"] == (base("STATE"), 0)
     assert "ring" not in {item.name for item in compiled.report.memory}
+
+
+@pytest.mark.parametrize("factor", ["a", "b"])
+def test_the_old_and_the_new_value_of_a_state_are_two_tensors(factor: str) -> None:
+    """The magnitude of the old value, a, times that value or the new one, b."""
+    nodes = [
+        Node("abs", ("a",), ("z",)),
+        Node("add", ("a", "x"), ("b",), NONE),
+        Node("mul", (factor, "z"), ("y",), NONE),
+    ]
+    assert_stateful(small(nodes, ("y",), (State("a", "b"),)))

@@ -24,6 +24,7 @@ from openneutron.compiler.rewrite import (
     chain,
     columns,
     fold,
+    functions,
     heads,
     jobs,
     join,
@@ -35,6 +36,7 @@ from openneutron.compiler.rewrite.call_list import CallList, Cause, Edit, Skippe
 from openneutron.compiler.select.calls import KernelCall, Storages
 from openneutron.compiler.select.needs import in_place
 from openneutron.compiler.select.select import Selection, calls_of_nodes
+from openneutron.compiler.select.tables import COMBINED
 from openneutron.errors import InvalidOptionError
 from openneutron.ir import Graph
 from openneutron.isa.kernels.row import Function
@@ -243,6 +245,7 @@ JOIN, CHAIN, MERGE, SPLIT, ORDER = Family
 ALWAYS, VIEWS, JOINED, PRODUCTS, FEWEST, JOBS, WHOLE, CASCADES = Group
 
 PASSES: tuple[Pass, ...] = (
+    Pass("functions", JOIN, ALWAYS, "calls of two operands", _of_kernels(*COMBINED), functions.as_tables),
     Pass("fold", JOIN, ALWAYS, "copies and tables", _moves, fold.fold),
     Pass("attention", JOIN, ALWAYS, "products of matrices", _of_kernels(attention.PRODUCT), attention.fuse_attention),
     # Once attention is one call without copies around it, more copies can be folded.

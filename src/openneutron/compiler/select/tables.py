@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Compute the tables of int8 functions of one operand: 256 entries with the results of LiteRT's reference kernels.
+"""Compute the tables of int8 functions of one operand: 256 entries with the results of LiteRT's reference kernels. ``COMBINED`` has
+those of the kernels of two operands.
 
 Entry i is the stored result for the stored value i - 128. Fixed-point operators are emulated step by step in integers. For other
 operators LiteRT fills a table itself (LUTPopulateInt8 of its internal/common.h), from float32 functions. The functions here give the
@@ -378,3 +379,66 @@ TABLES: Mapping[str, Callable[[QuantParams, QuantParams, Attrs], Int8s]] = {
     "tanh": _of_float(tanhf),
     "gelu": _gelu,
 }
+
+
+# -- kernels of two operands --------------------------------------------------------------------------------------------
+
+LOOKUP = "lookup_s8"
+"""The kernel that looks up the entries of a table."""
+
+Params = Mapping[str, int]
+
+
+def _factored(values: Ints, params: Params, side: str) -> Ints:
+    return requantize(values, params[f"{side}_multiplier"], params[f"{side}_shift"])
+
+
+def _shifted(values: Ints, params: Params) -> Ints:
+    """Return stored results of values at the output's scale."""
+    low, high = params.get("clamp_min", INT8_MIN), params.get("clamp_max", INT8_MAX)
+    return np.clip(values + params["output_zero_point"], low, high)
+
+
+def _centered(a: Ints, b: Ints, params: Params) -> tuple[Ints, Ints]:
+    return a - params["a_zero_point"], b - params["b_zero_point"]
+
+
+def _add(a: Ints, b: Ints, params: Params) -> Ints:
+    a, b = _centered(a, b, params)
+    # LiteRT subtracts the rescaled operand. A negative multiplier would round ties to another side.
+    size = {**params, "b_multiplier": abs(params["b_multiplier"])}
+    sign = -1 if params["b_multiplier"] < 0 else 1
+    return _shifted(
+        _factored(_factored(a << 20, size, "a") + sign * _factored(b << 20, size, "b"), params, "output"), params
+    )
+
+
+def _mul(a: Ints, b: Ints, params: Params) -> Ints:
+    a, b = _centered(a, b, params)
+    return _shifted(_factored(a * b, params, "output"), params)
+
+
+def _maximum(a: Ints, b: Ints, params: Params) -> Ints:
+    return np.minimum(a, b) if params["smaller"] else np.maximum(a, b)
+
+
+def _squared_difference(a: Ints, b: Ints, params: Params) -> Ints:
+    a, b = _centered(a, b, params)
+    difference = _factored(a << 7, params, "a") - _factored(b << 7, params, "b")
+    return _shifted(_factored(difference * difference, params, "output"), params)
+
+
+def _prelu(a: Ints, b: Ints, params: Params) -> Ints:
+    a, b = _centered(a, b, params)
+    return _shifted(np.where(a >= 0, _factored(a, params, "positive"), _factored(a * b, params, "negative")), params)
+
+
+COMBINED: Mapping[str, Callable[[Ints, Ints, Params], Ints]] = {
+    "add_s8": _add,
+    "mul_s8": _mul,
+    "maximum_s8": _maximum,
+    "squared_difference_s8": _squared_difference,
+    "prelu_s8": _prelu,
+}
+"""The stored result of each kernel of two operands, as LiteRT's reference kernels round it, from the stored operands and the parameters
+of the call."""
