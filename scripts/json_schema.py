@@ -122,7 +122,9 @@ SUMMARY: dict[str, Schema] = {
     "operators_on_npu": WHOLE,
     "conversions": WHOLE,
     "delegated": several(record(fields_of(Delegated))),
-    "on_cpu": several(record(fields_of(OnCpu))),
+    "on_cpu": several(record(fields_of(OnCpu) | {"modelled_milliseconds": or_null(NUMBER)})),
+    "reasons": several(record({"reason": TEXT, "operators": WHOLE, "not_modelled": WHOLE, **ESTIMATE})),
+    "parts": by_name(record(ESTIMATE)),
     "on_cpu_rows": several(
         record({"operator": TEXT, "name": TEXT, "reason": TEXT, "suggestion": TEXT, "count": WHOLE}),
     ),
@@ -137,6 +139,7 @@ SUMMARY: dict[str, Schema] = {
     "npu_cycles": WHOLE,
     "copy_cycles": WHOLE,
     "cpu_calls": WHOLE,
+    "cpu_parts": WHOLE,
     "cpu_call_cycles": WHOLE,
     "cpu_call_macs": WHOLE,
     "host_cycles": WHOLE,
@@ -259,6 +262,16 @@ COMMANDS: dict[str, dict[str, Schema]] = {
         "complete": BOOLEAN,
         "has_float_weights": BOOLEAN,
         "metric": or_null(record({"name": TEXT, "float": NUMBER, "npu": NUMBER})),
+        "boxes": or_null(
+            record(
+                {
+                    **dict.fromkeys(("pictures", "matched", "lost", "new"), WHOLE),
+                    "confidence": NUMBER,
+                    "iou": or_null(NUMBER),
+                    "best": several(NUMBER),
+                }
+            )
+        ),
         "layers": several(LAYER_ACCURACY),
     },
     "evaluate": {

@@ -81,6 +81,9 @@ def test_a_sweep_remarks_its_best_points(tmp_path: Path) -> None:
             self.budget = budget
             self.compile_options = CompileOptions()
 
+        def can_recompile(self, options: CompileOptions) -> bool:
+            return True
+
         def recompile(self, **changes: Any) -> Program:
             return Program(changes["sram_budget"])
 

@@ -30,7 +30,7 @@ def test_it_writes_nothing_and_shows_calls_and_reasons(openneutron: Command, fol
 def test_a_float_model_is_explained_too(openneutron: Command) -> None:
     ended = openneutron("explain", "float.tflite")
     assert ended.code == 0
-    assert "  On the NPU  0 of 2 operators" in ended.out.splitlines()
+    assert "\n  On the NPU   2 of 4 operators, in 1 partition of 2 kernel calls" in ended.out
 
 
 def test_json_has_every_call_and_buffer(openneutron: Command) -> None:

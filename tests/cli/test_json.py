@@ -54,7 +54,7 @@ ARGUMENTS = {
 }
 
 
-ELSEWHERE = {"accuracy", "board make", "board read", "demo"}
+ELSEWHERE = {"accuracy", "board make", "board read", "demo", "quantize"}
 """Commands with tests of their own: those that compile PyTorch models, and those of tests/board."""
 
 

@@ -132,7 +132,7 @@ def test_no_such_set(tmp_path: Path) -> None:
     (tmp_path / "set.txt").write_text("")
     assert message(tmp_path / "set.txt", IMAGE) == (
         f"--calibration: '{tmp_path / 'set.txt'}' is no source of samples: it is a folder of pictures, WAV files or .npy files, a "
-        ".npy or .npz file, or file.py:loader."
+        ".npy or .npz file, COCO's annotations, a data.yaml, or file.py:loader."
     )
 
 

@@ -88,7 +88,7 @@ def test_a_limit(model: nn.Module, inputs: torch.Tensor) -> None:
         (None, {"preprocess": STEPS}, "preprocess: there is no calibration data that it is about. Pass calibration too."),
         ([EXAMPLE], {"sample_rate": 8000}, "sample_rate: it is for WAV files, not for items of a loader. Leave it out."),
         (TensorDataset(EXAMPLE), {"preprocess": "croop=8"}, "preprocess: 'croop' is no step; there are color, resize, interpolation, crop, "
-         "sample_rate, length, scale, mean, std. Did you mean 'crop'?"),
+         "letterbox, sample_rate, length, scale, mean, std. Did you mean 'crop'?"),
         (TensorDataset(torch.zeros(1, 4)), {}, "calibration: 'item 0': it is float32[4]; the model takes float32[1,3,8,8], one sample or "
          "several along the first axis."),
     ],

@@ -140,8 +140,8 @@ def test_without_flags_the_model_is_compiled_for_the_cpu(tmp_path: Path) -> None
         (["-m", "cifar10", "--use_qat"], "--use_qat: it is a way to quantize; give --quantize too."),
         (
             ["-m", "autoencoder", "-t", "-dst", "a.xz"],
-            "--dataset_path: 'a.xz' is no source of samples: it is a folder of pictures, WAV files or .npy files, a .npy or .npz file, or "
-            "file.py:loader.",
+            "--dataset_path: 'a.xz' is no source of samples: it is a folder of pictures, WAV files or .npy files, a .npy or .npz file, "
+            "COCO's annotations, a data.yaml, or file.py:loader.",
         ),
         (
             ["-m", "tcn", "--test"],
