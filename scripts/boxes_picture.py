@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Draw docs/assets/boxes.png: what a small detector finds in a picture. ``python -m scripts.boxes_picture``
 
-The detector is trained here on pictures of three shapes, in two minutes on two cores, since the weights of Ultralytics' own detectors are no part of this
+The detector is trained here on pictures of three shapes, since the weights of Ultralytics' own detectors are no part of this
 project. It needs Ultralytics (``pip install ultralytics``), which brings torchvision.
 """
 
