@@ -217,7 +217,29 @@ def of_log_softmax() -> tuple[list[onnx.NodeProto], dict[str, Any]]:
     return [*nodes[:-1], *end], constants
 
 
+def of_linear() -> tuple[list[onnx.NodeProto], dict[str, Any]]:
+    """Return a layer behind a product with ones."""
+    nodes = [
+        helper.make_node("Mul", ["x", "ones"], ["a"]),
+        helper.make_node("MatMul", ["a", "weights"], ["b"]),
+        helper.make_node("Add", ["b", "bias"], ["y"]),
+    ]
+    return nodes, {"ones": np.ones((3, 1), np.float32), "weights": random(3, 5), "bias": random(5, seed=1)}
+
+
+def of_mean() -> tuple[list[onnx.NodeProto], dict[str, Any]]:
+    nodes = [helper.make_node("ReduceSum", ["x", "axes"], ["sum"]), helper.make_node("Div", ["sum", "count"], ["y"])]
+    return nodes, {"axes": np.array([1, -1]), "count": np.full((3, 1), 12, np.float32)}
+
+
+def of_exchange() -> tuple[list[onnx.NodeProto], dict[str, Any]]:
+    return [helper.make_node("Transpose", ["x"], ["y"], perm=[0, 3, 2, 1])], {}
+
+
 IDIOMS = [
+    (of_linear, "linear.default"),
+    (of_mean, "mean.dim"),
+    (of_exchange, "transpose.int"),
     (of_softmax, "softmax.int"),
     (of_log_softmax, "log_softmax.int"),
     (of_reciprocal_root, "rsqrt.default"),

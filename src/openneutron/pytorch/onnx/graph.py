@@ -297,6 +297,9 @@ class Importer:
         if node.operator == "Where" and self._is_guard_against_nan(inputs):
             self._alias(outputs[0], inputs[2])
             return
+        if node.operator == "Mul" and (factor := self._factor_of_one(inputs)) is not None:
+            self._alias(outputs[0], factor)
+            return
         if (idiom := idiom_of(self, node, inputs)) is not None:
             node = replace(node, operator=idiom.operator, attributes=idiom.attributes)
             row, inputs = OPERATORS[OWN, idiom.operator], idiom.inputs
@@ -370,6 +373,17 @@ class Importer:
         """
         made = self.maker(inputs[0])
         return made is not None and made.node.operator == "IsNaN" and made.inputs[0] == inputs[2]
+
+    def _factor_of_one(self, inputs: tuple[str, ...]) -> str | None:
+        """Return the other operand of a product with constant ones, if the product has its shape. Exporters write it for masks without a gap."""
+        for ones, other in (inputs, inputs[::-1]):
+            known = self.constants.get(ones)
+            if known is None or other not in self.shapes or not known.size or (known != 1).any():
+                continue
+            shape = tuple(self.shapes[other].shape)
+            if len(known.shape) <= len(shape) and np.broadcast_shapes(known.shape, shape) == shape:
+                return other
+        return None
 
     def _arguments(self, row: Converter, inputs: Sequence[str], tensor: Callable[[str], Any]) -> list[Any]:
         made: list[Any] = []

@@ -136,11 +136,17 @@ def _less_maximum(importer: Importer, name: str, summed: Step) -> str | None:
 
 def _axis(importer: Importer, step: Step) -> int | None:
     """Return the axis that a reduction keeps with the length 1; None if it has several, or leaves them out."""
+    axes = _axes(importer, step)
+    return axes[0] if len(axes) == 1 and step.node.get("keepdims", 1) else None
+
+
+def _axes(importer: Importer, step: Step) -> tuple[int, ...]:
+    """Return the axes of a reduction; none if they are not given, or no constants."""
     given = step.node.get("axes")
     if len(step.inputs) > 1 and step.inputs[1]:
         given = importer.constants.get(step.inputs[1])
-    axes = [] if given is None else [int(axis) for axis in np.ravel(given)]
-    return axes[0] % importer.shapes[step.inputs[0]].dim() if len(axes) == 1 and step.node.get("keepdims", 1) else None
+    rank = importer.shapes[step.inputs[0]].dim()
+    return () if given is None else tuple(int(axis) % rank for axis in np.ravel(given))
 
 
 @converts("Softmax", domain=OWN)
@@ -151,6 +157,28 @@ def _softmax(node: NodeView, x: Tensor) -> Values:
 @converts("LogSoftmax", domain=OWN)
 def _log_softmax(node: NodeView, x: Tensor) -> Values:
     return F.log_softmax(x, node.get("axis"))
+
+
+# -- a mean as a sum over the number of its terms ----------------------------------------------------------------------
+
+
+@_ends("Div")
+def _find_mean(importer: Importer, node: NodeView, inputs: tuple[str, ...]) -> Idiom | None:
+    summed, count = _made_by(importer, inputs[0], "ReduceSum"), importer.constants.get(inputs[1])
+    axes = _axes(importer, summed) if summed else ()
+    if not summed or not axes or count is None or not importer.shapes[inputs[0]].is_floating_point():
+        return None
+    shape, result = importer.shapes[summed.inputs[0]].shape, tuple(importer.shapes[inputs[0]].shape)
+    if (count != np.prod([shape[axis] for axis in axes])).any() or count.ndim > len(result):
+        return None
+    if np.broadcast_shapes(count.shape, result) != result:
+        return None
+    return Idiom("Mean", {"axes": axes, "keepdims": summed.node.get("keepdims", 1)}, summed.inputs[:1])
+
+
+@converts("Mean", domain=OWN)
+def _mean(node: NodeView, x: Tensor) -> Values:
+    return x.mean(node.get("axes"), bool(node.get("keepdims")))
 
 
 # -- group normalization: an instance normalization of groups, and a factor and a bias for each channel -----------------
@@ -262,6 +290,29 @@ def _untransposed(importer: Importer, name: str) -> str:
 @converts("Attention", domain=OWN)
 def _attention(node: NodeView, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Values:
     return F.scaled_dot_product_attention(q, k, v, mask, scale=node.get("scale"))
+
+
+# -- a layer of constant weights and its bias ---------------------------------------------------------------------------
+
+
+@_ends("Add")
+def _find_linear(importer: Importer, node: NodeView, inputs: tuple[str, ...]) -> Idiom | None:
+    operands = _constant_and_other(importer, inputs)
+    product = operands and _made_by(importer, operands[1], "MatMul")
+    if not operands or not product or len(importer.readers(product.outputs[0])) > 1:
+        return None
+    weights = importer.constants.get(product.inputs[1])
+    if weights is None or weights.ndim != 2 or operands[0].shape != weights.shape[1:]:
+        return None
+    if importer.shapes[product.inputs[0]].dim() < 2:
+        return None
+    transposed = _constant(importer, f"{node.names[0]}.weights", np.ascontiguousarray(weights.T))
+    return Idiom("Linear", {}, (product.inputs[0], transposed, _constant(importer, node.names[0], operands[0])))
+
+
+@converts("Linear", domain=OWN)
+def _linear(node: NodeView, x: Tensor, weights: Tensor, bias: Tensor) -> Values:
+    return F.linear(x, weights, bias)
 
 
 # -- products of dynamically quantized values ---------------------------------------------------------------------------

@@ -33,7 +33,9 @@ def _flatten(node: NodeView, x: Tensor) -> Values:
 
 @converts("Transpose")
 def _transpose(node: NodeView, x: Tensor) -> Values:
-    return x.permute(*node.get("perm", range(x.dim())[::-1]))
+    order = list(node.get("perm", range(x.dim())[::-1]))
+    moved = [axis for axis, source in enumerate(order) if axis != source]
+    return x.transpose(moved[0], moved[1]) if len(moved) == 2 else x.permute(order)
 
 
 @converts("Squeeze", structure=(1,))
