@@ -124,7 +124,7 @@ def _rounded(array: Any) -> Any:
 
 
 def of_int8(model: onnx.ModelProto, inputs: list[np.ndarray[Any, Any]], right: list[Any]) -> tuple[float, float]:
-    """Return the dB of onnxruntime's int8 file, and of the float operator between rounded inputs and outputs; NaN where there is none."""
+    """Return the dB of onnxruntime's int8 file, and of the float operator between rounded inputs and outputs. A figure is NaN without such a result."""
     names = [item.name for item in model.graph.input if item.name not in {one.name for one in model.graph.initializer}]
     given = dict(zip(names, inputs, strict=True))
     static = ideal = float("nan")

@@ -33,7 +33,7 @@ def split(data: bytes) -> tuple[bytes, bytes]:
 
 
 def entry(data: bytes, name: str) -> bytes:
-    """Return the content of an entry of the archive at the end of a file; empty where there is none or it is damaged."""
+    """Return the content of an entry of the archive at the end of a file; empty where the entry is absent or damaged."""
     try:
         with zipfile.ZipFile(io.BytesIO(split(data)[1])) as archive:
             return archive.read(name)

@@ -185,7 +185,7 @@ class Convolution:
 
     @classmethod
     def of(cls, module: GraphModule, node: Node, head: Head) -> Convolution | None:
-        """Return the convolution; None where the node is none that can read bytes."""
+        """Return the convolution that a node is; None for another node, and for a convolution that can't read bytes."""
         if node.target not in _CONVOLUTIONS or node.args[0] is not head.node or head.axis != 1 or len(head.axes) != 4:
             return None
         given = arguments_of(node)

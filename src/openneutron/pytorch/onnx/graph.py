@@ -611,7 +611,7 @@ _ADVICE = {
         "works on text. Do this step in the application, and begin the model with its numbers",
     ),
 }  # fmt: skip
-"""What is said of operators that are refused for what they are."""
+"""The advice in the error about an operator that is refused whatever its attributes are."""
 
 
 def _absent(domain: str, operator: str) -> str:

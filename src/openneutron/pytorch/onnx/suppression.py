@@ -29,7 +29,7 @@ class Found:
 
 
 def found(graph: onnx.GraphProto) -> Found | None:
-    """Return the suppression at the end of a graph; None where there is none, or none that regards classes."""
+    """Return the suppression at the end of a graph; None without a suppression, and for one that ignores classes."""
     makers = {name: node for node in graph.node for name in node.output}
     suppression = next((node for node in graph.node if node.op_type == "NonMaxSuppression"), None)
     places = next((node for node in graph.node if node.op_type == "NonZero"), None)

@@ -19,11 +19,10 @@ from torch import nn
 
 from openneutron.device.third_party import suppressed
 from openneutron.errors import InvalidModelError
+from openneutron.pytorch.source.exported_file import TRUST
 
 LAYERS = re.compile(r"(torch\.nn\.modules|ultralytics\.nn)(\.\w+)*")
 """The modules whose classes a network is made of."""
-
-TRUST = "If you know who made the file, load it with --trust (trust=True)"
 
 
 class _Guarded(type):
