@@ -20,6 +20,7 @@ from openneutron.compiler.schedule.schedule import Fetch, Loop, Rows, Schedule, 
 from openneutron.compiler.schedule.timeline import CopyEngine, Timeline, overlapped_cycles
 from openneutron.compiler.search.fitted import Fitted
 from openneutron.compiler.search.tiles import TiledTask, fit, placed
+from openneutron.compiler.search.tiles.groups import in_groups
 from openneutron.compiler.search.tiles.placed import overlapped
 from openneutron.compiler.search.tiles.search import TilePlan, TileSearch
 from openneutron.compiler.search.tiles.streams import compact
@@ -30,6 +31,7 @@ from openneutron.ir import Graph
 from openneutron.isa import base, decode
 from scripts.published_networks import Chain, mobilenet_v1
 from tests.support import joined_graphs, oracle, stateful_graphs
+from tests.support.attention_graphs import attention, block
 from tests.support.dense_blocks import dense_block
 from tests.support.random_graphs import Builder, several
 from tests.support.random_transposed import transpose_conv
@@ -83,6 +85,37 @@ def test_a_convolution_whose_tensors_and_constants_do_not_fit_is_divided_by_chan
     assert len(parts) > 4 and all(call.views["output"].extents[3] < 128 for call in parts)
     assert made.report.sram_bytes <= 16 * 1024
     assert_equal_to_litert(graph, made, 0)
+
+
+@pytest.mark.parametrize(("heads", "kib", "groups"), [(4, 64, 1), (4, 10, 4), (6, 16, 6)])
+def test_attention_whose_keys_and_values_do_not_fit_is_divided_by_heads(heads: int, kib: int, groups: int) -> None:
+    """A head has 128 keys and values of 16 channels, 4 KiB in all."""
+    graph = block(heads, 1, 128, heads, 16)
+    made = compiled(graph, kib)
+    parts = [call for call in made.schedule.calls if call.kernel == "attention_s8"]
+    assert [call.views["key"].extents[2] for call in parts] == [heads // groups] * groups
+    assert made.report.sram_bytes <= kib * 1024
+    assert_equal_to_litert(graph, made, 0)
+
+
+def test_heads_are_in_as_few_groups_as_half_of_the_memory_holds() -> None:
+    (storages, calls), *_ = prepared(block(0, 1, 128, 6, 16)).tasks.selected
+    for kib, groups in ((64, 1), (20, 3), (16, 3), (8, 6)):
+        made = in_groups(calls, storages, targets.get("imx95"), kib * 1024)
+        heads = [call.views["query"].extents[2] for call in made if call.traits.columns_apart]
+        assert heads == [6 // groups] * groups
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_attention_has_a_schedule_for_each_budget_above_the_least(seed: int) -> None:
+    graph = attention(seed)
+    with pytest.raises(BudgetError) as caught:
+        compile_graph(graph, targets.get("imx95"), dataclasses.replace(OPTIONS, sram_budget=16))
+    least = caught.value.least_bytes
+    for budget in (least, 3 * least // 2):
+        made = compile_graph(graph, targets.get("imx95"), dataclasses.replace(OPTIONS, sram_budget=budget))
+        assert made.report.sram_bytes <= budget
+        assert_equal_to_litert(graph, made, seed)
 
 
 def test_a_joined_call_whose_constants_do_not_fit_is_two_calls_again() -> None:

@@ -17,7 +17,8 @@ from openneutron.compiler.schedule.schedule import Cuttable, edges, fetched_byte
 from openneutron.compiler.search.tiles.streams import compact
 from openneutron.compiler.search.tiles.tuning import TUNING
 from openneutron.compiler.select.calls import KernelCall, Storage, Storages, View, copied_whole, four
-from openneutron.isa.kernels.row import SameElement
+from openneutron.compiler.select.needs import columns_of
+from openneutron.isa.kernels.row import SameElement, SameRow
 from openneutron.isa.rows import LANES
 from openneutron.targets import Target
 
@@ -115,6 +116,9 @@ def _parts(
         # A cascade has no calls of several batches: an undivided one has whole tensors in memory.
         of_batches = _along(call, 0, count, made)
         return tuple(part for each in of_batches for part in _parts(each, storages, target, budget, made))
+    count = _column_groups(call, budget) if tensors > budget else 1
+    if count > 1:
+        return _once(call, ("columns", count), made, _of_columns(call, count))
     groups = _groups(call, storages, target, budget, tensors)
     cuttable = Cuttable(call, storages)
     parts = (cuttable.piece(*edge, f"{call.name}/{number}") for number, edge in enumerate(groups))
@@ -155,6 +159,32 @@ def _pieces(call: KernelCall, axis: int, ranges: Sequence[tuple[int, int]]) -> I
 def _cut(view: View, axis: int, first: int, last: int) -> View:
     extents = four([last - first if each == axis else extent for each, extent in enumerate(view.extents)])
     return replace(view, extents=extents, offset=view.offset + first * view.pitches[axis])
+
+
+def _column_groups(call: KernelCall, budget: int) -> int:
+    """Return the number of groups of columns in which the operands that a row needs whole fit; 1 where the call is not divided.
+
+    Such operands are the keys and values of attention, whose columns are heads. Example: 1,500 keys and values of 6 heads with 64 channels
+    are 1,152,000 bytes; half of 1 MiB holds those of 2 heads. The number divides the number of heads of each operand.
+    """
+    if not call.traits.columns_apart:
+        return 1
+    views = {each: call.views[each.name] for each in call.traits.operands if not call.is_scratch(each.name)}
+    whole = sum(view.distinct_bytes for each, view in views.items() if not isinstance(each.access, SameRow))
+    columns = min(view.extents[2] for view in views.values())
+    least = -(-whole // max(1, int(TUNING.whole_share * budget)))
+    return next((count for count in range(least, columns) if columns % count == 0), columns)
+
+
+def _of_columns(call: KernelCall, count: int) -> Iterator[KernelCall]:
+    """Yield ``count`` calls, each with as many columns of each operand and of the output."""
+    for number in range(count):
+        views = dict(call.views)
+        for name, view in call.views.items():
+            if not call.is_scratch(name):
+                columns = view.extents[2] // count
+                views[name] = columns_of(view, (number * columns, (number + 1) * columns))
+        yield replace(call, name=f"{call.name}/{number}", views=views)
 
 
 def _groups(

@@ -47,6 +47,10 @@ class Tuning:
     """The largest fraction of the memory of the NPU for a row of a tensor. The memory then holds several rows of
     several tensors."""
 
+    whole_share: float = 1 / 2
+    """The fraction of the memory of the NPU for the operands that each row of a call needs whole, such as the keys and values of a group of
+    heads. The rest is for stripes of the other tensors, and for constants."""
+
     part_share: float = 1 / 4
     """The fraction of the memory of the NPU for the tensors of a part of an elementwise call, or of a part of the
     batches of a call."""
