@@ -39,6 +39,7 @@ from bench import (
     rescale,
     row_stream,
     simulator_speed,
+    speech,
     threads,
     trained_networks,
     transformers,
@@ -73,6 +74,7 @@ SECTIONS = {
     "cortex_m": cortex_m,
     "reference_networks": reference_networks,
     "rescale": rescale,
+    "speech": speech,
     "trained_networks": trained_networks,
     "transformers": transformers,
 }

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Measure speech networks stage by stage: operators on the NPU, modelled time, real-time factor, memory and noise against float.
+
+``python -m bench speech`` prints the table, ``python -m bench speech --page`` also writes it into docs/how-to/speech.md.
+"""
+
+from __future__ import annotations
+
+import collections
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from bench import child
+from bench.quantization_quality import sqnr
+from bench.speech_stages import SPEECH_HOP, STAGES, Stage, Way, vocoder
+from openneutron.errors import OpenNeutronError
+from openneutron.options import DRIVER, INT8, OPEN, CompileOptions, DelegationOptions, QuantizationOptions
+
+TITLE = "Speech networks of transformers, random weights, by stage (modelled)"
+PAGE = Path(__file__).parents[1] / "docs" / "how-to" / "speech.md"
+BEGIN, END = "<!-- python -m bench speech --page -->\n", "<!-- end -->\n"
+LEFT = ("target", "type")
+
+
+def figures(stage: Stage, way: Way) -> dict[str, Any]:
+    """Return the figures of a stage: operators, jobs, milliseconds, SRAM, SQNR of each output in dB, and reasons of CPU fallbacks."""
+    import openneutron
+
+    target, converter, activations, budget = way
+    model, given = stage.make()
+    began = time.process_time()
+    compiled = openneutron.compile(
+        model,
+        given[0],
+        calibration=given[:-1],
+        options=CompileOptions(target=target, converter=converter, sram_budget=budget),
+        quantization=QuantizationOptions(activations=activations),
+        delegation=DelegationOptions(must_delegate=False),
+    )
+    seconds = time.process_time() - began
+    with torch.no_grad():
+        real = pytree.tree_leaves(model(*given[-1]))
+    found = pytree.tree_leaves(compiled.run(*given[-1]))
+    report = compiled.report
+    jobs = [job for part in report.partitions for job in part.report.jobs]
+    return {
+        "operators": report.operators,
+        "on_cpu": report.computed_on_cpu,
+        "programs": len(report.partitions),
+        "kernels": sum(len(part.report.operators) for part in report.partitions),
+        "jobs": len(jobs),
+        "macs": report.macs,
+        "macs_of_jobs": sum(job.macs for job in jobs),
+        "milliseconds": report.milliseconds,
+        "range": list(report.band),
+        "real_time_factor": 1e3 * stage.seconds / report.milliseconds,
+        "sram_bytes": report.sram_bytes,
+        "weights_bytes": report.weights_bytes,
+        "sqnr_db": [sqnr([one], [other]) for one, other in zip(real, found, strict=True)],
+        "compile_cpu_seconds": seconds,
+        "reasons": dict(collections.Counter(item.reason for item in report.on_cpu if item.computes)),
+    }
+
+
+WINDOW = 32
+"""The frames of a window of the small vocoder, whose program takes less than 512 KiB."""
+
+SHARED = (0, 4, 8, 12, 16)
+
+
+def joints() -> dict[int, float]:
+    """Return the SQNR in dB of a vocoder's window against the whole sound, by the frames that neighbouring windows share.
+
+    Half of the shared frames at each end of a window are not used. The model is float.
+    """
+    model, given = vocoder(128, 2 * WINDOW, ()).make()
+    (mel,), samples = given[0], SPEECH_HOP
+    first = WINDOW // 2
+    with torch.no_grad():
+        whole, window = (model(each).flatten() for each in (mel, mel[:, first : first + WINDOW]))
+    found = {}
+    for shared in SHARED:
+        begin, end = shared // 2, WINDOW - shared // 2
+        wanted = whole[(first + begin) * samples : (first + end) * samples]
+        found[shared] = sqnr([wanted], [window[begin * samples : end * samples]])
+    return found
+
+
+def measure() -> dict[str, Any]:
+    """Return the figures of each stage in each way; an error instead where a stage has no program. Each has a process of its own."""
+    found: dict[str, Any] = {}
+    for number, stage in enumerate(STAGES):
+        for place, way in enumerate(stage.ways):
+            command = [sys.executable, "-W", "ignore", "-m", "bench.speech", str(number), str(place)]
+            cost, output = child.run(command)
+            cell = json.loads(output.strip().splitlines()[-1])
+            found.setdefault(stage.title, []).append({"way": way, **cell, "peak_rss_mb": cost.peak_rss_mb})
+    return found
+
+
+def rows(results: dict[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return the heads and the lines of the table, a line for each stage and way."""
+    heads = (
+        *("stage", "target", "type", "operators", "on the CPU", "jobs (MACs)", "kernels", "GMAC"),
+        *("ms", "real-time factor", "SRAM, KiB", "dB", "compile, CPU-s"),
+    )
+    return heads, [_line(stage, cell) for stage, cells in results.items() for cell in cells]
+
+
+def _line(stage: str, cell: dict[str, Any]) -> tuple[str, ...]:
+    target, converter, activations, budget = cell["way"]
+    chip = target if converter == OPEN else f"{target}, driver"
+    chip += f", {budget // 1024} KiB" if budget else ""
+    first = (stage, chip, "int8" if activations == INT8 else "16x8")
+    if "error" in cell:
+        return (*first, cell["error"], *("",) * 9)
+    low, high = cell["range"]
+    jobs = f"{cell['jobs']} ({100 * cell['macs_of_jobs'] / cell['macs']:.0f}%)" if converter == DRIVER else "-"
+    return (
+        *first,
+        f"{cell['operators']}",
+        f"{cell['on_cpu']}",
+        jobs,
+        f"{cell['kernels']}",
+        f"{cell['macs'] / 1e9:.2f}",
+        f"{cell['milliseconds']:.1f} ({low:.1f} to {high:.1f})",
+        f"{cell['real_time_factor']:.1f}",
+        f"{cell['sram_bytes'] / 1024:.0f}",
+        ", ".join(f"{each:.1f}" for each in cell["sqnr_db"]),
+        f"{cell['compile_cpu_seconds']:.0f}",
+    )
+
+
+def reasons(results: dict[str, Any]) -> list[str]:
+    """Return a line for each reason of operators on the CPU, with the stage and the number of its operators."""
+    return [
+        f"{stage}, {cell['way'][0]}: {count} operators: {reason}"
+        for stage, cells in results.items()
+        for cell in cells
+        for reason, count in cell.get("reasons", {}).items()
+    ]
+
+
+def write_page(results: dict[str, Any]) -> None:
+    """Write the table into the page, between its two marks."""
+    heads, lines = rows(results)
+    table = [heads, ("---",) * len(LEFT) + ("---",) + ("---:",) * (len(heads) - 1 - len(LEFT)), *lines]
+    found = reasons(results)
+    text = "".join(f"| {' | '.join(line)} |\n" for line in table)
+    text += (
+        "\nOperators on the CPU, with their reasons:\n\n"
+        if found
+        else "\nNo stage has an operator on the CPU outside of its program.\n"
+    )
+    text += "".join(f"* {line}\n" for line in found)
+    text += f"\nA vocoder's window of {WINDOW} frames, in float, against the whole sound, by the frames that neighbouring windows share:\n\n"
+    text += "".join(f"| {' | '.join(line)} |\n" for line in _joints_table())
+    page = PAGE.read_text()
+    before, rest = page.split(BEGIN)
+    PAGE.write_text(before + BEGIN + "\n" + text + "\n" + END + rest.split(END)[1])
+
+
+def _joints_table() -> list[tuple[str, ...]]:
+    found = joints()
+    return [
+        ("shared frames", *map(str, found)),
+        ("---", *("---:" for _ in found)),
+        ("dB", *(f"{each:.1f}" for each in found.values())),
+    ]
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Print the figures of a stage in a way, both by number, as JSON."""
+    number, place = map(int, arguments)
+    stage = STAGES[number]
+    torch.set_num_threads(1)
+    try:
+        found = figures(stage, stage.ways[place])
+    except OpenNeutronError as error:
+        found = {"error": str(error).splitlines()[0]}
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
