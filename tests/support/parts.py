@@ -34,6 +34,7 @@ PARTS = (
     "device.simulator",
     "device.converter",
     "device.mixed",
+    "language",
     "pytorch",
     *(f"features.{name}" for name in BELOW_API),
     "api",
