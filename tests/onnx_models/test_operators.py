@@ -324,3 +324,22 @@ def test_branches_and_loops_of_known_conditions_are_written_out() -> None:
     y, rows = module(torch.from_numpy(x))
     np.testing.assert_allclose(y.numpy(), -(x**4), rtol=1e-5)
     np.testing.assert_allclose(rows.numpy(), np.maximum([x**2, x**3, x**4], 0), rtol=1e-5)
+
+
+def test_a_layer_without_an_initial_state_has_no_product_with_one_in_its_first_step() -> None:
+    """A GRU of one step, whose state is a matrix product only if the file has it."""
+    given: dict[str, np.ndarray[Any, Any]] = {"x": random(1, 2, 4)}
+    weights = {"w": random(1, 9, 4), "r": random(1, 9, 3), "b": random(1, 18)}
+    for state, products in ([], 1), (["h"], 3):
+        names = ["x", "w", "r", "b", "", *state]
+        made = model(
+            [helper.make_node("GRU", names, ["y"], hidden_size=3)],
+            {"x": [1, 2, 4], **{name: [1, 2, 3] for name in state}},
+            ["y"],
+            weights,
+        )
+        inputs = given | {name: random(1, 2, 3, seed=1) for name in state}
+        both(made, inputs)
+        module, _ = module_of(made, "net.onnx")
+        graph = torch.export.export(module, tuple(map(torch.from_numpy, inputs.values()))).graph
+        assert sum("linear" in str(node.target) for node in graph.nodes) == products

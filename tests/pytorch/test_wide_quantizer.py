@@ -273,3 +273,23 @@ def test_powers_in_front_of_a_root_are_wide_where_the_target_computes_on_int16(m
         assert operands(quantized(quantizer, Norms()))["avg_pool2d"] == ["int8", "int8"]
     monkeypatch.setattr(precision, "MOST_TERMS", 3)
     assert operands(quantized(NeutronQuantizer(), Norms()))["avg_pool2d"] == ["int8", "int8"]
+
+
+class Windows(nn.Module):
+    """The cubic norm of each window as convolutions of single channels have it, which a layer reads."""
+
+    def __init__(self, weight: float, has_bias: bool = False) -> None:
+        super().__init__()
+        self.head = nn.Linear(3 * 16, 4)
+        self.weights = nn.Parameter(torch.full((3, 1, 2, 2), weight))
+        self.bias = nn.Parameter(torch.full((3,), 0.5)) if has_bias else None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        sums = F.conv2d(x.abs() ** 3, self.weights, self.bias, stride=2, groups=3)
+        return self.head(torch.pow(sums.abs(), 1 / 3).flatten(1))
+
+
+def test_a_convolution_that_only_adds_up_powers_is_wide() -> None:
+    assert operands(quantized(NeutronQuantizer(), Windows(0.25)))["conv2d"] == ["int16", "int16"]
+    for model in (Windows(-0.25), Windows(0.25, has_bias=True)):
+        assert operands(quantized(NeutronQuantizer(), model))["conv2d"] == ["int8", "int8"]

@@ -18,7 +18,7 @@ from torchao.quantization.pt2e.quantizer.quantizer import Q_ANNOTATION_KEY, Quan
 
 from openneutron.ops.normalization import MOST_NORMALIZED
 from openneutron.pytorch.graph.program import STAYS_WHOLE, Region, find_regions, is_pointwise, jumps, short_name
-from openneutron.pytorch.graph.rewriting import number_of, results_of
+from openneutron.pytorch.graph.rewriting import constant_of, number_of, results_of
 from openneutron.pytorch.operators.annotations import MOVES, Kept, argument
 from openneutron.pytorch.quantizer.specs import Place, fixed_spec, is_float, owner_of, root_spec, spec_at
 
@@ -164,6 +164,8 @@ _MEANS_AND_SUMS = (
     _aten.add.Tensor,
 )
 
+_WEIGHTED_SUMS = (_aten.conv1d.default, _aten.conv2d.default)
+
 MOST_TERMS = MOST_NORMALIZED
 """The most terms of a sum of powers that becomes int16. Longer sums, such as those of decomposed normalizations,
 stay int8: the rounding errors of many terms average out."""
@@ -216,7 +218,7 @@ def find_wide_powers(
     by_end = {region.end: region for region in regions}
     for region in regions:
         if any(map(is_root, region.nodes)) and not any(map(jumps, region.nodes)):
-            behind = _powers_behind(region.root, free, by_end, is_power)
+            behind = _powers_behind(module, region.root, free, by_end, is_power)
             if behind is not None and not any(_is_result(node) or jumps(node) for node in behind.nodes):
                 found |= {*region.nodes, *behind.nodes}
                 sums |= behind.sums
@@ -228,25 +230,43 @@ def _is_result(node: Node) -> bool:
     return any(user.op == "output" for user in node.users)
 
 
+def _terms_of(module: GraphModule, source: Node) -> int | None:
+    """Return how many values ``source`` adds up in each of its own: 1 where it moves values. Return None for another operator.
+
+    A convolution is a sum if its weights are constants of at least 0 and no bias is added, as in a p-norm over windows.
+    """
+    if str(source.target) in MOVES:
+        return 1
+    if source.target in _WEIGHTED_SUMS:
+        weights = constant_of(module, source.args[1])
+        is_sum = weights is not None and argument(source, 2) is None and bool((weights >= 0).all())
+        return weights[0].numel() if weights is not None and is_sum else None
+    if source.target not in _MEANS_AND_SUMS:
+        return None
+    data = source.all_input_nodes[0]
+    return int(data.meta["val"].numel() / max(source.meta["val"].numel(), 1))
+
+
 def _powers_behind(
-    source: Node, free: Set[Node], by_end: dict[Node, Region], is_power: Callable[[Node], bool]
+    module: GraphModule,
+    source: Node,
+    free: Set[Node],
+    by_end: dict[Node, Region],
+    is_power: Callable[[Node], bool],
 ) -> WidePowers | None:
     """Return the nodes from ``source`` back to the powers that it adds, where ``source`` is a sum or moves the
     values of one. Return None for any other node, and for a sum of more than ``MOST_TERMS`` terms."""
-    is_move = str(source.target) in MOVES
-    if source not in free or not (is_move or source.target in _MEANS_AND_SUMS):
+    count = _terms_of(module, source)
+    if source not in free or count is None or count > MOST_TERMS:
         return None
     nodes, sums = {source}, {source}
-    data = source.all_input_nodes[0]
-    if data.meta["val"].numel() > MOST_TERMS * source.meta["val"].numel():
-        return None
     terms = source.all_input_nodes if source.target is _aten.add.Tensor else source.all_input_nodes[:1]
     for term in terms:
         region = by_end.get(term)
         if region is not None and any(is_power(node) for node in region.nodes):
             nodes |= set(region.nodes)
             continue
-        behind = _powers_behind(term, free, by_end, is_power)
+        behind = _powers_behind(module, term, free, by_end, is_power)
         if behind is None:
             return None
         nodes |= behind.nodes

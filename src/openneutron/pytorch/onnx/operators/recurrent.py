@@ -56,8 +56,6 @@ def _recurrent(
     if bias is None:
         bias = np.zeros((directions, 2 * gates * hidden), np.float32)
     direction = node.get("direction", "forward")
-    zeros = torch.zeros(directions, batch, hidden)
-    h0, c0 = zeros if h0 is None else h0, zeros if c0 is None else c0
     given = [name.lower() for name in node.get("activations", _DEFAULTS[node.operator] * directions)]
     usual = given == [name.lower() for name in _DEFAULTS[node.operator]] * directions
     if node.operator == "RNN" and set(given) == {"relu"}:
@@ -66,7 +64,9 @@ def _recurrent(
     plain = plain and (node.operator != "GRU" or node.get("linear_before_reset", 0) == 1)
     x = x.flip(0) if direction == "reverse" else x
     if plain:
-        outputs, last, cells = _layer(node, given[0], x, weights, recurrence, bias, h0, c0)
+        zeros = torch.zeros(directions, batch, hidden)
+        states = zeros if h0 is None else h0, zeros if c0 is None else c0
+        outputs, last, cells = _layer(node, given[0], x, weights, recurrence, bias, *states)
         outputs = outputs.reshape(time, batch, directions, hidden).transpose(1, 2)
     else:
         outputs, last, cells = _steps(node, given, x, weights, recurrence, bias, h0, c0, peepholes)
@@ -115,6 +115,11 @@ def _layer(
     return outputs, last, None
 
 
+def _plus(value: Tensor, factor: Tensor, state: Tensor | None) -> Tensor:
+    """Return ``value`` plus ``factor`` times ``state``, which None states to be zero."""
+    return value if state is None else value + factor * state
+
+
 def _steps(
     node: NodeView,
     given: list[str],
@@ -122,11 +127,14 @@ def _steps(
     weights: Array,
     recurrence: Array,
     bias: Array,
-    h0: Tensor,
-    c0: Tensor,
+    h0: Tensor | None,
+    c0: Tensor | None,
     peepholes: Array | None,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return the outputs (time, directions, batch, hidden), the last states and the last cells, step by step."""
+    """Return the outputs (time, directions, batch, hidden), the last states and the last cells, step by step.
+
+    States that are None are zeros: the first step has no products with them, which would only round its values once more.
+    """
     if unknown := [name for name in given if name not in _ACTIVATIONS]:
         raise Refused(f"has the activation {unknown[0]}")
     clip, each = node.get("clip", 0.0), len(given) // len(weights)
@@ -137,42 +145,49 @@ def _steps(
     rows, lasts, ends = [], [], []
     for place in range(len(weights)):
         f, *rest = (_ACTIVATIONS[name] for name in given[place * each : (place + 1) * each])
-        h, c = h0[place], c0[place]
+        h, c = (None if state is None else state[place] for state in (h0, c0))
         w, r = node.constant(f"w_{place}", weights[place]), node.constant(f"r_{place}", recurrence[place])
         hidden = r.shape[1]
         first, second = np.split(bias[place], 2)
         wb, rb = node.constant(f"wb_{place}", first), node.constant(f"rb_{place}", second)
         made: list[Tensor] = []
+
+        def recurred(
+            state: Tensor | None, first: int = 0, last: int | None = None, r: Tensor = r, rb: Tensor = rb
+        ) -> Tensor:
+            return rb[first:last] if state is None else torch.nn.functional.linear(state, r[first:last], rb[first:last])
+
         order = range(x.shape[0] - 1, -1, -1) if place == 1 else range(x.shape[0])
         for step in order:
             a = torch.nn.functional.linear(x[step], w, wb)
             if node.operator == "RNN":
-                h = f(clipped(a + torch.nn.functional.linear(h, r, rb)))
+                h = f(clipped(a + recurred(h)))
             elif node.operator == "GRU":
                 g = rest[0]
                 az, ar, ah = a.split(hidden, -1)
-                hz, hr = torch.nn.functional.linear(h, r[: 2 * hidden], rb[: 2 * hidden]).split(hidden, -1)
+                hz, hr = recurred(h, 0, 2 * hidden).split(hidden, -1)
                 update, reset = f(clipped(az + hz)), f(clipped(ar + hr))
                 if node.get("linear_before_reset", 0):
-                    new = ah + reset * torch.nn.functional.linear(h, r[2 * hidden :], rb[2 * hidden :])
+                    new = ah + reset * recurred(h, 2 * hidden)
                 else:
-                    new = ah + torch.nn.functional.linear(reset * h, r[2 * hidden :], rb[2 * hidden :])
-                h = (1 - update) * g(clipped(new)) + update * h
+                    new = ah + recurred(None if h is None else reset * h, 2 * hidden)
+                h = _plus((1 - update) * g(clipped(new)), update, h)
             else:
                 g, k = rest
-                ai, ao, af, ac = (a + torch.nn.functional.linear(h, r, rb)).split(hidden, -1)
+                ai, ao, af, ac = (a + recurred(h)).split(hidden, -1)
                 if peepholes is not None:
                     pi, po, pf = (
                         node.constant(f"p_{place}_{number}", part)
                         for number, part in enumerate(np.split(peepholes[place], 3))
                     )
-                    ai, af = ai + pi * c, af + pf * c
+                    ai, af = _plus(ai, pi, c), _plus(af, pf, c)
                 i = f(clipped(ai))
                 forget = 1 - i if node.get("input_forget", 0) else f(clipped(af))
-                c = forget * c + i * g(clipped(ac))
+                c = _plus(i * g(clipped(ac)), forget, c)
                 o = f(clipped(ao + po * c if peepholes is not None else ao))
                 h = o * k(c)
             made.append(h)
+        assert h is not None
         rows.append(torch.stack(made[::-1] if place == 1 else made))
         lasts.append(h)
         ends.append(c)
