@@ -20,6 +20,7 @@ from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.features.quantize import quantize
 from openneutron.ir import QuantParams
 from openneutron.litert.interpret import interpret
+from tests.onnx_models.made import random, saved, small_network
 from tests.support.litert_files import float_file, mixed_file
 
 INT8 = QuantizationOptions(io_dtype="int8")
@@ -84,6 +85,25 @@ def test_every_form_has_the_values_that_are_compiled(
 
 def _real(stored: np.ndarray, quant: QuantParams) -> np.ndarray:
     return ((stored.astype(np.float32) - quant.zero_point) * np.float32(quant.scale)).astype(np.float32)
+
+
+@pytest.mark.parametrize("source", ["net.pt2", "net.onnx"])
+def test_a_file_is_quantized_as_it_is_compiled(source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    calibration = [(torch.from_numpy(random(1, 3, 8, 8, seed=seed)),) for seed in range(4)]
+    np.save("data.npy", torch.cat([sample for (sample,) in calibration]).numpy())
+    if source == "net.onnx":
+        saved(tmp_path, small_network())
+    else:
+        torch.manual_seed(0)
+        made = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288, 4)).eval()
+        torch.export.save(torch.export.export(made, calibration[0]), source)
+    wanted = openneutron.compile(source, calibration=calibration).run(*calibration[0])
+    for suffix in (".pt2", ".onnx", ".tflite"):
+        arguments = ["quantize", source, "--calibration", "data.npy", "-o", f"q{suffix}", "--quiet"]
+        assert main(arguments) == 0
+        found = openneutron.compile(f"q{suffix}").run(*calibration[0])
+        assert all(np.array_equal(np.asarray(a), np.asarray(b)) for a, b in zip(wanted, found, strict=True))
 
 
 def test_a_part_that_stays_float_has_no_tflite() -> None:
