@@ -72,6 +72,15 @@ def test_batches_that_exceed_the_memory_are_divided(monkeypatch: pytest.MonkeyPa
     assert oracle.kernels_of(oracle.assert_bit_exact(graph, (0,))) == ["sum_s8"] * 9
 
 
+def test_batches_that_exceed_the_memory_many_times_are_in_larger_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts of a quarter of the memory would be 70 or more, as for the scores of attention with int16 activations."""
+    monkeypatch.setattr(oracle, "TARGET", TARGET.with_sram(32))
+    x, y = (oracle.activation(name, shape) for name, shape in (("x", (1200, 400)), ("y", (1200,))))
+    node = Node("sum", ("x", "axes"), ("y",), {"keep_dims": False})
+    graph = oracle.graph_of([x], [node], [y, constant("axes", np.array([1], np.int32))])
+    assert oracle.kernels_of(oracle.assert_bit_exact(graph, (0,))) == ["sum_s8"] * TUNING.most_parts
+
+
 def test_sizes_of_memory_that_make_many_calls_of_few_are_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each column of a comparison of a column with a row is a call of its own in the smallest memories, a search of seconds."""
     shapes = {"x": (64, 1), "y": (1, 64)}

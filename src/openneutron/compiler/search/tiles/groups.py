@@ -112,6 +112,8 @@ def _parts(
     ):
         return _along(call, _longest(call), count, made)
     batches = batches_apart(call)
+    if batches > count > TUNING.most_parts and tensors <= TUNING.most_parts * TUNING.whole_share * budget:
+        count = TUNING.most_parts
     if tensors > budget and 1 < min(batches, count) <= TUNING.most_parts and not call.has_states:
         # A cascade has no calls of several batches: an undivided one has whole tensors in memory.
         of_batches = _along(call, 0, count, made)

@@ -49,7 +49,8 @@ class Tuning:
 
     whole_share: float = 1 / 2
     """The fraction of the memory of the NPU for the operands that each row of a call needs whole, such as the keys and values of a group of
-    heads. The rest is for stripes of the other tensors, and for constants."""
+    heads. The rest is for stripes of the other tensors, and for constants. The tensors of a part of the batches of a call may take as much
+    where there would be more than ``most_parts`` parts otherwise."""
 
     part_share: float = 1 / 4
     """The fraction of the memory of the NPU for the tensors of a part of an elementwise call, or of a part of the
