@@ -297,7 +297,7 @@ class NeutronBackend final : public BackendInterface {
       return Error::MemoryAllocationFailed;
     }
     for (size_t i = 0; i < payload.inputs; ++i) {
-      ET_CHECK_OK_OR_RETURN_ERROR(take_input(context, *model, i, *args[payload.input_map[i]], inputs[i]));
+      ET_CHECK_OK_OR_RETURN_ERROR(take_input(context, *model, i, args, inputs[i]));
     }
     for (size_t i = 0; i < payload.outputs; ++i) {
       ET_CHECK_OK_OR_RETURN_ERROR(
@@ -386,9 +386,18 @@ class NeutronBackend final : public BackendInterface {
       BackendExecutionContext& context,
       const Model& model,
       size_t index,
-      const EValue& argument,
+      Span<EValue*> args,
       const void*& place) {
-    const Port port = {"input", index, model.payload.input_formats[index], model.bindings[index].size};
+    const Payload& payload = model.payload;
+    const Port port = {"input", index, payload.input_formats[index], model.bindings[index].size};
+    const EValue& argument = *args[payload.input_map[index]];
+    if (port.format == kLeading) {
+      return take_leading(context, port, argument, place);
+    }
+    if (port.format == kSpan) {
+      const size_t leading = leading_input(payload.input_formats, payload.inputs);
+      return take_span(context, port, argument, *args[payload.input_map[leading]], place);
+    }
     const Passing passing = ET_UNWRAP(check_argument(port, argument));
     const Tensor& tensor = argument.toTensor();
     place = tensor.const_data_ptr();
@@ -401,6 +410,53 @@ class NeutronBackend final : public BackendInterface {
       exchange(copy, static_cast<const uint8_t*>(place), axes.batches, axes.channels, axes.spatial, tensor.element_size());
       place = copy;
     }
+    return Error::Ok;
+  }
+
+  // The elements that the caller has, and zeros up to the size of the program's input.
+  static Error take_leading(
+      BackendExecutionContext& context,
+      const Port& port,
+      const EValue& argument,
+      const void*& place) {
+    ET_CHECK_OR_RETURN_ERROR(
+        argument.isTensor(), InvalidArgument,
+        "NeutronBackend: %s %zu is not a tensor.", port.what, port.index);
+    const Tensor& tensor = argument.toTensor();
+    ET_CHECK_OK_OR_RETURN_ERROR(check_leading(port, tensor));
+    place = tensor.const_data_ptr();
+    const size_t size = tensor.nbytes();
+    if (size < port.size) {
+      auto* copy = allocate<uint8_t>(context, port.size, "input of fewer elements");
+      if (copy == nullptr) {
+        return Error::MemoryAllocationFailed;
+      }
+      std::memcpy(copy, place, size);
+      std::memset(copy + size, 0, port.size - size);
+      place = copy;
+    }
+    return Error::Ok;
+  }
+
+  // The caller's number, and the number of elements of the tensor `counted`.
+  static Error take_span(
+      BackendExecutionContext& context,
+      const Port& port,
+      const EValue& argument,
+      const EValue& counted,
+      const void*& place) {
+    ET_CHECK_OR_RETURN_ERROR(
+        argument.isTensor() && counted.isTensor(), InvalidArgument,
+        "NeutronBackend: %s %zu, or the input that it counts, is not a tensor.", port.what, port.index);
+    const Tensor& tensor = argument.toTensor();
+    ET_CHECK_OK_OR_RETURN_ERROR(check_place(port, tensor));
+    auto* span = allocate<int64_t>(context, 2, "place and number of elements");
+    if (span == nullptr) {
+      return Error::MemoryAllocationFailed;
+    }
+    std::memcpy(span, tensor.const_data_ptr(), sizeof *span);
+    span[1] = static_cast<int64_t>(counted.toTensor().numel());
+    place = span;
     return Error::Ok;
   }
 

@@ -23,6 +23,8 @@ using executorch::runtime::Error;
 constexpr size_t kAlignment = NEUTRON_ALIGNMENT;
 constexpr uint8_t kPayloadVersion = 1;
 constexpr uint8_t kChannelsLast = 1;
+constexpr uint8_t kLeading = 2; // an input of as many elements as the caller has; the rest of the program's input is zero
+constexpr uint8_t kSpan = 3; // an input of two int64: the caller's one, and the number of elements of the input that is kLeading
 
 inline size_t aligned(size_t size) {
   return (size + kAlignment - 1) & ~(kAlignment - 1);
@@ -73,12 +75,34 @@ inline Error check_map(const char* what, const uint8_t* map, size_t count, size_
   return Error::Ok;
 }
 
-inline Error check_formats(const char* what, const uint8_t* formats, size_t count) {
+inline Error check_formats(const char* what, const uint8_t* formats, size_t count, uint8_t most) {
   for (size_t i = 0; i < count; ++i) {
     ET_CHECK_OR_RETURN_ERROR(
-        formats[i] <= kChannelsLast, InvalidProgram,
-        "NeutronBackend: the payload gives %s %zu format %d; 0 and 1 are known. Update the backend.",
-        what, i, static_cast<int>(formats[i]));
+        formats[i] <= most, InvalidProgram,
+        "NeutronBackend: the payload gives %s %zu format %d; 0 to %d are known. Update the backend.",
+        what, i, static_cast<int>(formats[i]), static_cast<int>(most));
+  }
+  return Error::Ok;
+}
+
+// The input that is kLeading; `count` where there is none.
+inline size_t leading_input(const uint8_t* formats, size_t count) {
+  size_t i = 0;
+  while (i < count && formats[i] != kLeading) {
+    ++i;
+  }
+  return i;
+}
+
+inline Error check_span(const uint8_t* formats, size_t count) {
+  const size_t leading = leading_input(formats, count);
+  for (size_t i = 0; i < count; ++i) {
+    ET_CHECK_OR_RETURN_ERROR(
+        formats[i] != kSpan || leading < count, InvalidProgram,
+        "NeutronBackend: the payload's input %zu counts the elements of an input that it does not have. The file is corrupt.", i);
+    ET_CHECK_OR_RETURN_ERROR(
+        formats[i] != kLeading || i == leading, InvalidProgram,
+        "NeutronBackend: the payload's inputs %zu and %zu vary both in their number of elements. The file is corrupt.", leading, i);
   }
   return Error::Ok;
 }
@@ -116,8 +140,9 @@ inline Error parse(const uint8_t* data, size_t size, Payload& payload) {
   payload.output_formats = payload.input_formats + payload.inputs;
   payload.input_map = payload.output_formats + payload.outputs;
   payload.output_map = payload.input_map + payload.inputs;
-  ET_CHECK_OK_OR_RETURN_ERROR(check_formats("input", payload.input_formats, payload.inputs));
-  ET_CHECK_OK_OR_RETURN_ERROR(check_formats("output", payload.output_formats, payload.outputs));
+  ET_CHECK_OK_OR_RETURN_ERROR(check_formats("input", payload.input_formats, payload.inputs, kSpan));
+  ET_CHECK_OK_OR_RETURN_ERROR(check_formats("output", payload.output_formats, payload.outputs, kChannelsLast));
+  ET_CHECK_OK_OR_RETURN_ERROR(check_span(payload.input_formats, payload.inputs));
   ET_CHECK_OK_OR_RETURN_ERROR(check_map("input", payload.input_map, payload.inputs, payload.arguments));
   ET_CHECK_OK_OR_RETURN_ERROR(check_map("output", payload.output_map, payload.outputs, payload.outputs));
 

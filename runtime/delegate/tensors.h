@@ -98,6 +98,29 @@ inline Result<Passing> check_tensor(const Port& port, const Tensor& tensor) {
   return Error::InvalidArgument;
 }
 
+// A tensor with as many bytes as the program's input, or fewer.
+inline Error check_leading(const Port& port, const Tensor& tensor) {
+  ET_CHECK_OR_RETURN_ERROR(
+      tensor.nbytes() > 0 && tensor.nbytes() <= port.size, InvalidArgument,
+      "NeutronBackend: %s %zu has %zu bytes; the program takes %zu to %" PRIu32 ". Divide the input among several calls.",
+      port.what, port.index, static_cast<size_t>(tensor.nbytes()), static_cast<size_t>(tensor.element_size()), port.size);
+  ET_CHECK_OR_RETURN_ERROR(
+      tensor.const_data_ptr() != nullptr && lies_as(tensor, false), InvalidArgument,
+      "NeutronBackend: %s %zu has no memory, or is not contiguous. Pass a contiguous tensor.", port.what, port.index);
+  return Error::Ok;
+}
+
+// One int64.
+inline Error check_place(const Port& port, const Tensor& tensor) {
+  ET_CHECK_OR_RETURN_ERROR(
+      tensor.nbytes() == sizeof(int64_t) && tensor.element_size() == sizeof(int64_t) &&
+          tensor.const_data_ptr() != nullptr && port.size == 2 * sizeof(int64_t),
+      InvalidArgument,
+      "NeutronBackend: %s %zu has %zu bytes; the program takes one int64.", port.what, port.index,
+      static_cast<size_t>(tensor.nbytes()));
+  return Error::Ok;
+}
+
 struct Axes {
   size_t batches, channels, spatial;
 };

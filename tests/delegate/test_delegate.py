@@ -112,7 +112,7 @@ def test_channels_last(given: torch.memory_format) -> None:
 def test_one_channel_needs_no_transposition() -> None:
     """Both orders are the same bytes, and a tensor may state either."""
     payload = plain(programs.through_scratch())
-    for flag in Format:
+    for flag in (Format.CONTIGUOUS, Format.CHANNELS_LAST):
         x = random_bytes((1, 1, 16, 8)).to(memory_format=torch.channels_last)
         both = dataclasses.replace(payload, input_formats=(flag,), output_formats=(flag,))
         (got,) = method(both.compose(), (x,)).execute([x])
@@ -197,7 +197,9 @@ def _without_end_of_weights() -> bytes:
         (b"", "the payload is 0 bytes; with its header it has at least 4. The file is truncated or corrupt."),
         (b"\0" * 64, "the payload is 64 bytes; with its microcode's header it has at least 144."),
         (b"\0" * 256, "the payload's version is 0; this backend reads version 1."),
-        (_damaged(3, 2), "the payload gives input 0 format 2; 0 and 1 are known."),
+        (_damaged(3, 4), "the payload gives input 0 format 4; 0 to 3 are known."),
+        (_damaged(4, 2), "the payload gives output 0 format 2; 0 to 1 are known."),
+        (_damaged(3, 3), "the payload's input 0 counts the elements of an input that it does not have."),
         (_damaged(5, 1), "the payload maps input 0 to argument 1; there are 1."),
         (_damaged(16, 0), "the payload does not contain Neutron microcode."),
         (_damaged(16 + 9 * 4, 0xFF), "the microcode's checksum is wrong; the file is corrupt."),

@@ -67,6 +67,35 @@ def test_what_does_not_fit_is_refused(changes: dict[str, object], message: str) 
         dataclasses.replace(PAYLOAD, **changes).compose()
 
 
+def test_an_input_counts_the_elements_of_another_one() -> None:
+    made = dataclasses.replace(PAYLOAD, input_formats=(Format.LEADING, Format.SPAN))
+    assert parse(made.compose()) == made
+
+
+@pytest.mark.parametrize("formats", [(Format.SPAN, Format.CONTIGUOUS), (Format.SPAN, Format.SPAN)])
+def test_nothing_to_count_is_refused(formats: tuple[Format, ...]) -> None:
+    message = (
+        "payload: an input counts the elements of another one, and 0 inputs have a number of elements that varies. "
+        "Exactly one is needed."
+    )
+    with pytest.raises(InvalidProgramError, match=f"^{re.escape(message)}$"):
+        dataclasses.replace(PAYLOAD, input_formats=formats).compose()
+
+
+@pytest.mark.parametrize(
+    ("at", "value", "message"),
+    [
+        (3, 4, "payload: it has an input of format 4; 0 to 3 are known."),
+        (5, 2, "payload: it has an output of format 2; 0 to 1 are known."),
+    ],
+)
+def test_an_unknown_format_is_refused(at: int, value: int, message: str) -> None:
+    blob = bytearray(PAYLOAD.compose())
+    blob[at] = value
+    with pytest.raises(InvalidProgramError, match=f"^{re.escape(message)}$"):
+        parse(bytes(blob))
+
+
 def test_another_version_is_refused() -> None:
     blob = bytearray(PAYLOAD.compose())
     blob[11] = 0

@@ -176,9 +176,11 @@ def fetched(shape: tuple[int, int, int, int] = (1, 2, 8, 8), to: str = "PREFETCH
     )
 
 
-def two_ports() -> Program:
+Shape = tuple[int, int, int, int]
+
+
+def two_ports(shapes: tuple[Shape, Shape] = ((1, 3, 2, 5), (1, 4, 4, 3))) -> Program:
     """Two inputs and two outputs of different sizes; each output is its input through the table."""
-    shapes = (1, 3, 2, 5), (1, 4, 4, 3)
     sizes = tuple(int(np.prod(shape)) for shape in shapes)
     return program(
         inputs=tuple(binding("INPUT", i, size) for i, size in enumerate(sizes)),

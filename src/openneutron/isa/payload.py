@@ -32,6 +32,17 @@ class Format(IntEnum):
     """Elements in the order of the dimensions; NXP calls this layout formatless."""
     CHANNELS_LAST = 1
     """Elements in the order batch, spatial dimensions, channels. The delegate transposes a contiguous tensor on the CPU."""
+    LEADING = 2
+    """Of an input alone: contiguous, and as many elements as the caller has, up to those of the program's input. The rest is zero."""
+    SPAN = 3
+    """Of an input of two int64: the first is the caller's, and the second the number of elements of the input that is ``LEADING``."""
+
+
+OUTPUT_FORMATS = frozenset({Format.CONTIGUOUS, Format.CHANNELS_LAST})
+"""The formats that an output can have."""
+
+SPAN_BYTES = 16
+"""The size of an input that is ``SPAN``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +73,7 @@ class Payload:
                     f"{count} {name}s."
                 )
             _check_map(name, places, bound)
+        _check_span(self.input_formats)
 
     def compose(self) -> bytes:
         """Return the bytes; raises InvalidProgramError as ``verify`` does."""
@@ -99,6 +111,15 @@ def _check_map(name: str, places: Sequence[int], bound: int) -> None:
         )
     if len(set(places)) != len(places) or not set(places) <= set(range(bound)):
         raise InvalidProgramError(f"payload: the {name} map {tuple(places)} does not fit {bound} arguments.")
+
+
+def _check_span(formats: Sequence[Format]) -> None:
+    leading = formats.count(Format.LEADING)
+    if Format.SPAN in formats and leading != 1:
+        raise InvalidProgramError(
+            f"payload: an input counts the elements of another one, and {leading} inputs have a number of elements that varies. "
+            "Exactly one is needed."
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +166,14 @@ def _heading(blob: bytes, size: int, versions: Sequence[int]) -> _Heading:
         raise InvalidProgramError("payload: it holds no Neutron microcode.")
     formats = blob[3 : 3 + inputs + outputs]
     maps = blob[3 + inputs + outputs : size - 1]
-    if max(formats, default=0) > Format.CHANNELS_LAST:
-        raise InvalidProgramError(f"payload: it has a tensor of format {max(formats)}; 0 and 1 are known.")
+    for name, values, known in (
+        ("input", formats[:inputs], frozenset(Format)),
+        ("output", formats[inputs:], OUTPUT_FORMATS),
+    ):
+        if not known.issuperset(values):
+            raise InvalidProgramError(
+                f"payload: it has an {name} of format {max(values)}; 0 to {max(known)} are known."
+            )
     return _Heading(
         tuple(Format(value) for value in formats[:inputs]),
         tuple(Format(value) for value in formats[inputs:]),
