@@ -77,6 +77,19 @@ def exported(name: str, folder: Path) -> tuple[Path, list[tuple[torch.Tensor, ..
     return path, given
 
 
+def quantized(path: Path, form: str, given: list[tuple[torch.Tensor, ...]]) -> tuple[Path, list[dict[str, Array]]]:
+    """Return the file that onnxruntime quantizes from a float one, and its samples by names. Raises whatever onnxruntime raises."""
+    names = [item.name for item in onnx.load(path, load_external_data=False).graph.input]
+    samples = [dict(zip(names, (one.numpy() for one in sample), strict=True)) for sample in given]
+    made, (kind, activations) = path.with_name(f"{path.stem}-{form}.onnx"), FORMS[form]
+    if not made.exists():
+        quantization.quantize_static(
+            str(path), str(made), _Samples(samples), quant_format=kind, per_channel=True, activation_type=activations,
+            weight_type=QuantType.QInt8, extra_options={"ActivationSymmetric": activations is QuantType.QInt16},
+        )  # fmt: skip
+    return made, samples
+
+
 def step_of(model: onnx.ModelProto, values: Array) -> float:
     """Return the step of the last quantization before the first output; a 255th of the values' range if nothing quantizes the output."""
     output = model.graph.output[0].name
@@ -93,17 +106,10 @@ def step_of(model: onnx.ModelProto, values: Array) -> float:
 def row(name: str, form: str, folder: Path) -> str:
     """Return the line of a file."""
     path, given = exported(name, folder)
-    names = [item.name for item in onnx.load(path, load_external_data=False).graph.input]
-    samples = [dict(zip(names, (one.numpy() for one in sample), strict=True)) for sample in given]
-    made, (kind, activations) = folder / f"{name}-{form}.onnx", FORMS[form]
     plain = onnxruntime.SessionOptions()
     plain.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     try:
-        if not made.exists():
-            quantization.quantize_static(
-                str(path), str(made), _Samples(samples), quant_format=kind, per_channel=True, activation_type=activations,
-                weight_type=QuantType.QInt8, extra_options={"ActivationSymmetric": activations is QuantType.QInt16},
-            )  # fmt: skip
+        made, samples = quantized(path, form, given)
         sessions = [
             onnxruntime.InferenceSession(str(made), one, providers=["CPUExecutionProvider"]) for one in (None, plain)
         ]
