@@ -223,7 +223,7 @@ $(VENV)/.torch: $(VENV)/.cmake
 # timm and Ultralytics by themselves: they ask for torchvision. timm needs it for nothing that the suites use, and the tests have a
 # stand-in for Ultralytics.
 $(VENV)/.suites: $(VENV)/.dev
-	$(INSTALL) --constraint constraints.txt opencv-python-headless polars safetensors transformers
+	$(INSTALL) --constraint constraints.txt gguf opencv-python-headless polars safetensors tokenizers transformers
 	$(INSTALL) --constraint constraints.txt --no-deps timm ultralytics ultralytics-thop
 	@touch $@
 

@@ -31,6 +31,10 @@ EXTRAS: dict[str, tuple[tuple[str, ...], str]] = {
     "coco": (("pycocotools", "pyyaml"), "the mean average precision of detectors in `openneutron evaluate`"),
     "sounds": (("scipy",), "WAV files of another sample rate than the model's"),
     "cluster": (("distributed",), "`openneutron evaluate --scheduler`: evaluations on a Dask cluster"),
+    "language": (
+        ("gguf", "safetensors", "tokenizers", "transformers"),
+        "language models: modules and folders of transformers, GGUF files, tokenizers",
+    ),
     "model-explorer": (("ai-edge-model-explorer",), "Google's Model Explorer with this project's graphs"),
 }
 """The packages of each extra that users install, and the purpose of the extra. ``openneutron doctor`` and the page on
