@@ -171,3 +171,57 @@ def test_options_that_do_not_fit_are_refused() -> None:
     assert message({}, InvalidOptionError) == (
         "config: it is missing; a state dict, or random weights, need a configuration of transformers."
     )
+
+
+def inputs(vocabulary: int = 160) -> list[list[int]]:
+    return np.random.default_rng(5).integers(0, vocabulary, (6, 48)).tolist()
+
+
+def error(decoder: Decoder, model: torch.nn.Module) -> float:
+    """Return the mean squared difference of logits on other tokens than those of the calibration."""
+    return float(np.square(floats.logits(decoder, TOKENS) - logits(model, TOKENS)).mean())
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_scales_of_input_channels_change_no_float_result(name: str) -> None:
+    """With AWQ's scales, norms and weights change together: the result stays that of the module, up to the rounding of int8."""
+    model = made(CONFIGS[name])
+    plain, scaled = (decoder_of(model, context=32, calibration=inputs(), gptq=False, awq=awq) for awq in (False, True))
+    assert any(
+        not np.array_equal(a.attention_norm.scale, b.attention_norm.scale)
+        for a, b in zip(plain.layers, scaled.layers, strict=True)
+    )
+    assert error(scaled, model) < 2 * error(plain, model)
+
+
+@pytest.mark.parametrize("name", ["llama", "phi", "phi3", "gpt2", "gemma2"])
+def test_calibration_lowers_the_error_of_int4(name: str) -> None:
+    model = made(CONFIGS[name])
+    plain = decoder_of(model, context=32, bits=4)
+    better = decoder_of(model, context=32, bits=4, calibration=inputs())
+    assert error(better, model) < error(plain, model)
+
+
+def test_a_folder_is_calibrated_like_its_module(tmp_path: Path) -> None:
+    model = made(CONFIGS["llama"])
+    model.save_pretrained(tmp_path)
+    options: dict[str, Any] = {"context": 32, "bits": 4, "calibration": inputs(), "awq": True}
+    pairs = zip(matrices(decoder_of(tmp_path, **options)), matrices(decoder_of(model, **options)), strict=True)
+    # transformers computes the folder's module with another attention, so that its inputs differ in their last bits.
+    assert all(np.mean(a.values == b.values) > 0.98 for a, b in pairs)
+
+
+def test_wrong_calibration_is_refused() -> None:
+    model = made(CONFIGS["llama"])
+    assert message(model, InvalidOptionError, calibration=[]) == (
+        "calibration: it has no text; a few texts of some hundred tokens are enough."
+    )
+    assert message(model, InvalidOptionError, calibration=[[1] * 65]) == (
+        "calibration: text 0 has 65 tokens; this model reads 1 to 64."
+    )
+    assert message(model, InvalidOptionError, calibration=[[1], [5, 160]]) == (
+        "calibration: text 1 has the token 160; the model's vocabulary has 0 to 159. Use the model's tokenizer."
+    )
+    assert message(None, InvalidOptionError, config=CONFIGS["llama"], calibration=[[1]]) == (
+        "calibration: it takes a module of transformers or a folder; other forms have no module that computes the texts."
+    )

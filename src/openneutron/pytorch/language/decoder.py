@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,7 +15,16 @@ import torch
 
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.language.decoder import Decoder, Floats, Layer, Matrix, Norm, Rotary
-from openneutron.language.quantization import GroupedWeights, check_weights, grouped_matrix, powers, quantize
+from openneutron.language.quantization import (
+    Doubles,
+    GroupedWeights,
+    check_weights,
+    grouped_matrix,
+    input_scales,
+    powers,
+    quantize,
+)
+from openneutron.pytorch.language.calibration import second_moments
 from openneutron.pytorch.language.families import Config, Family, activation_of, family_of
 from openneutron.pytorch.language.rotary import rotaries
 from openneutron.pytorch.language.tensors import (
@@ -49,6 +58,9 @@ def decoder_of(
     bits: int = 8,
     group: int = 32,
     head_bits: int = 8,
+    calibration: Sequence[Sequence[int]] | None = None,
+    gptq: bool = True,
+    awq: bool = False,
     seed: int = 0,
     name: str | None = None,
 ) -> Decoder:
@@ -57,6 +69,9 @@ def decoder_of(
     ``model`` is a module of transformers, a folder with config.json and safetensors files, a ``.gguf`` file, a state dict with its
     ``config``, or None for random weights of a ``config``, which depend on ``seed``. ``config`` is a configuration of transformers, or a
     dict with ``model_type``. The cache has ``context`` positions. ``head_bits`` is for the embedding and the head.
+
+    ``calibration`` has texts, as lists of tokens, for a module or a folder. With it the layers are rounded as GPTQ does it, with ``awq``
+    after scaling input channels: the scales are folded into the norm before a layer, or the rows of the gated layer before it.
 
     Raises InvalidModelError for an unknown family, missing or extra tensors and wrong shapes, and InvalidOptionError for options that do
     not fit the model, both before weights are read. Raises MissingToolError where transformers, safetensors or gguf is not installed.
@@ -69,6 +84,10 @@ def decoder_of(
     with ExitStack() as stack:
         found, tensors, ends = _opened(model, config, seed, stack)
         plan = Plan(found, family_of(found), context, form, tensors)
+        if calibration is not None:
+            plan.check()
+            plan.moments = second_moments(model, calibration)
+            plan.gptq, plan.awq = gptq, awq
         return replace(plan.decoder(name or found.model_type), end_tokens=ends)
 
 
@@ -149,6 +168,31 @@ class Part:
     is_linear: bool = False
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Linear:
+    """A linear layer before quantization: the weights of its modules, whose rows follow each other, and the second moments of its input."""
+
+    modules: tuple[str, ...]
+    parts: tuple[Weights, ...] = field(repr=False)
+    bias: Floats | None = field(repr=False)
+    moments: Doubles | None = field(repr=False)
+
+    @property
+    def weights(self) -> Floats:
+        floats = [each.floats if isinstance(each, GroupedWeights) else each for each in self.parts]
+        return floats[0] if len(floats) == 1 else np.concatenate(floats)
+
+    def with_columns(self, scales: Floats) -> Linear:
+        """Return this layer for inputs that are divided by scales."""
+        moments = None if self.moments is None else self.moments / np.outer(scales, scales)
+        return replace(self, parts=(self.weights * scales,), moments=moments)
+
+    def with_rows(self, scales: Floats) -> Linear:
+        """Return this layer with its outputs times scales."""
+        bias = None if self.bias is None else self.bias * scales
+        return replace(self, parts=(self.weights * scales[:, None],), bias=bias)
+
+
 @dataclass(slots=True)
 class Plan:
     """A decoder in the making: the parts that its configuration names, and the tensors that are read for them."""
@@ -161,6 +205,10 @@ class Plan:
     interleaved: bool = False
     divisors: Floats | None = None
     """Numbers that divide the rotary frequencies, where a file has them."""
+    moments: Mapping[str, Doubles] | None = None
+    """The second moments of the inputs of linear modules; None: no calibration."""
+    gptq: bool = False
+    awq: bool = False
     noise: dict[str, tuple[float, float]] = field(init=False, default_factory=dict)
     """The signal and the noise, as sums of squares, of weights that were quantized already in another form, by that form."""
     prefix_missing: bool = field(init=False, default=False)
@@ -193,7 +241,7 @@ class Plan:
     def decoder(self, name: str) -> Decoder:
         """Check the model and read it."""
         config, family = self.config, self.family
-        self._check()
+        self.check()
         angles: list[Rotary | None] = [None] * config.num_hidden_layers
         if family.has_rotary:
             angles = [
@@ -226,7 +274,7 @@ class Plan:
         result.verify()
         return result
 
-    def _check(self) -> None:
+    def check(self) -> None:
         """Raise an error for what can be known before weights are read."""
         config = self.config
         if not isinstance(self.context, int) or not 1 <= self.context <= config.max_position_embeddings:
@@ -334,7 +382,10 @@ class Plan:
         return found.floats if isinstance(found, GroupedWeights) else found
 
     def _matrix(self, modules: tuple[str, ...], rows: tuple[int, ...], columns: int, bits: int) -> Matrix:
-        """Return the rows of all modules as one matrix."""
+        return self._quantized(self._linear_layer(modules, rows, columns), bits)
+
+    def _linear_layer(self, modules: tuple[str, ...], rows: tuple[int, ...], columns: int) -> Linear:
+        """Read the rows of all modules as one linear layer."""
         parts: list[Weights] = []
         biases = []
         for module, count in zip(modules, rows, strict=True):
@@ -342,22 +393,48 @@ class Plan:
             transposed = self._is_transposed(name)
             found = self._read(name, (columns, count) if transposed else (count, columns))
             parts.append(np.ascontiguousarray(found.T) if transposed and isinstance(found, np.ndarray) else found)
-            last = self._in_layer(module)
-            if self.family.has_bias(last, self.config):
+            if self.family.has_bias(self._in_layer(module), self.config):
                 biases.append(self._floats(f"{module}.bias", (count,)))
-        bias = np.concatenate(biases) if biases else None
-        grouped = [part for part in parts if isinstance(part, GroupedWeights) and part.group == self.form.group]
-        if bits == 4 and len(grouped) == len(parts):
-            return grouped_matrix(GroupedWeights.joined(grouped), bias)
-        floats = [part.floats if isinstance(part, GroupedWeights) else part for part in parts]
-        whole = floats[0] if len(floats) == 1 else np.concatenate(floats)
-        result = quantize(whole, bits=bits, group=self.form.group, bias=bias, name=" and ".join(modules))
+        moments = None if self.moments is None else self.moments.get(self._stored(modules[0]))
+        return Linear(modules, tuple(parts), np.concatenate(biases) if biases else None, moments)
+
+    def _quantized(self, linear: Linear, bits: int) -> Matrix:
+        grouped = [each for each in linear.parts if isinstance(each, GroupedWeights) and each.group == self.form.group]
+        if bits == 4 and len(grouped) == len(linear.parts):
+            return grouped_matrix(GroupedWeights.joined(grouped), linear.bias)
+        whole, modules = linear.weights, linear.modules
+        result = quantize(
+            whole,
+            bits=bits,
+            group=self.form.group,
+            bias=linear.bias,
+            hessian=linear.moments if self.gptq else None,
+            name=" and ".join(modules),
+        )
         kinds = sorted({self.tensors.kind(self._stored(f"{module}.weight")) for module in modules} - {""})
         if kinds:
             signal, noise = self.noise.get(" and ".join(kinds), (0.0, 0.0))
             more, added = powers(whole, result)
             self.noise[" and ".join(kinds)] = signal + more, noise + added
         return result
+
+    def _scaled(self, norm: Norm, *layers: Linear) -> tuple[Norm, list[Linear]]:
+        """Move scales of input channels from a norm into the layers that read it, if that costs less."""
+        moments = layers[0].moments
+        if not self.awq or moments is None:
+            return norm, list(layers)
+        weights = np.concatenate([each.weights for each in layers])
+        scales, _ = input_scales(weights, moments, bits=self.form.bits, group=self.form.group)
+        bias = None if norm.bias is None else norm.bias / scales
+        return Norm(norm.scale / scales, bias), [each.with_columns(scales) for each in layers]
+
+    def _scaled_after(self, up: Linear, down: Linear) -> tuple[Linear, Linear]:
+        """Move scales of input channels of ``down`` into the rows of ``up`` that follow the gate's, if that costs less."""
+        if not self.awq or down.moments is None or not self.family.is_gated:
+            return up, down
+        scales, _ = input_scales(down.weights, down.moments, bits=self.form.bits, group=self.form.group)
+        rows = np.concatenate([np.ones_like(scales), 1 / scales])
+        return up.with_rows(rows), down.with_columns(scales)
 
     def _in_layer(self, module: str) -> str:
         """Return a module's name after that of its layer."""
@@ -380,17 +457,26 @@ class Plan:
 
     def _layer(self, number: int, rotary: Rotary | None) -> Layer:
         family, at, bits = self.family, self.family.layer.format(number), self.form.bits
-        inner = self.heads * self.head_size
+        attention_norm, mlp_norm = self._norm(at + family.attention_norm), self._norm_or_none(at, family.mlp_norm)
+        qkv = self._linear_layer(tuple(at + name for name in family.qkv), self._qkv_rows(), self.width)
+        up = self._linear_layer(tuple(at + name for name in family.up), self._up_rows(), self.width)
+        down = self._linear_layer((at + family.down,), (self.width,), self.hidden)
+        up, down = self._scaled_after(up, down)
+        if mlp_norm is None:
+            attention_norm, (qkv, up) = self._scaled(attention_norm, qkv, up)
+        else:
+            attention_norm, (qkv,) = self._scaled(attention_norm, qkv)
+            mlp_norm, (up,) = self._scaled(mlp_norm, up)
         return Layer(
-            attention_norm=self._norm(at + family.attention_norm),
-            qkv=self._matrix(tuple(at + name for name in family.qkv), self._qkv_rows(), self.width, bits),
-            output=self._matrix((at + family.output,), (self.width,), inner, bits),
-            up=self._matrix(tuple(at + name for name in family.up), self._up_rows(), self.width, bits),
-            down=self._matrix((at + family.down,), (self.width,), self.hidden, bits),
+            attention_norm=attention_norm,
+            qkv=self._quantized(qkv, bits),
+            output=self._matrix((at + family.output,), (self.width,), self.heads * self.head_size, bits),
+            up=self._quantized(up, bits),
+            down=self._quantized(down, bits),
+            mlp_norm=mlp_norm,
             rotary=rotary,
             window=self._window(number),
             is_parallel=not family.mlp_norm,
-            mlp_norm=self._norm_or_none(at, family.mlp_norm),
             after_attention=self._norm_or_none(at, family.after_attention),
             after_mlp=self._norm_or_none(at, family.after_mlp),
             query_norm=self._head_norm(at, family.query_norm),

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Collect the second moments of the inputs of linear layers, for quantization with calibration texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from openneutron.errors import InvalidOptionError
+from openneutron.language.quantization import Doubles
+from openneutron.pytorch.language.tensors import missing_package
+
+
+def second_moments(model: Any, texts: Sequence[Sequence[int]]) -> dict[str, Doubles]:
+    """Return the sum of the outer products of the inputs of each linear module, float64 [K, K], by the module's name.
+
+    ``texts`` are lists of tokens. Modules with the same input share one array. Raises InvalidOptionError for texts that the model cannot
+    read.
+    """
+    module = _module(model)
+    _check(texts, module.config)
+    sums: dict[str, torch.Tensor] = {}
+    seen: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def hook(name: str) -> Any:
+        def collect(_: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+            (given,) = inputs
+            if id(given) not in seen:
+                rows = given.detach().reshape(-1, given.shape[-1]).float()
+                # The input is kept, so that no other tensor gets its id during this text.
+                seen[id(given)] = given, (rows.T @ rows).double()
+            moments = seen[id(given)][1]
+            sums[name] = moments if name not in sums else sums[name] + moments
+
+        return collect
+
+    head = module.get_output_embeddings()
+    hooks = [
+        each.register_forward_pre_hook(hook(name))
+        for name, each in module.named_modules()
+        if (isinstance(each, torch.nn.Linear) or type(each).__name__ == "Conv1D") and each is not head
+    ]
+    was_training = module.training
+    try:
+        with torch.no_grad():
+            module.eval()
+            for text in texts:
+                seen.clear()
+                module(torch.tensor([list(text)]), use_cache=False)
+    finally:
+        module.train(was_training)
+        for each in hooks:
+            each.remove()
+    return {name: tensor.numpy() for name, tensor in sums.items()}
+
+
+def _module(model: Any) -> Any:
+    if isinstance(model, torch.nn.Module):
+        return model
+    if not isinstance(model, (str, Path)) or not Path(model).is_dir():
+        raise InvalidOptionError(
+            "calibration: it takes a module of transformers or a folder; other forms have no module that computes the texts."
+        )
+    try:
+        from transformers import AutoModelForCausalLM
+    except ImportError as error:
+        raise missing_package("Calibration", error) from None
+    return AutoModelForCausalLM.from_pretrained(str(model), dtype=torch.float32, local_files_only=True)
+
+
+def _check(texts: Sequence[Sequence[int]], config: Any) -> None:
+    most, vocabulary = config.max_position_embeddings, config.vocab_size
+    if not len(texts):
+        raise InvalidOptionError("calibration: it has no text; a few texts of some hundred tokens are enough.")
+    for number, text in enumerate(texts):
+        if not 1 <= len(text) <= most:
+            raise InvalidOptionError(
+                f"calibration: text {number} has {len(text)} tokens; this model reads 1 to {most}."
+            )
+        tokens = np.asarray(text)
+        if tokens.min() < 0 or tokens.max() >= vocabulary:
+            wrong = int(tokens.min() if tokens.min() < 0 else tokens.max())
+            raise InvalidOptionError(
+                f"calibration: text {number} has the token {wrong}; the model's vocabulary has 0 to {vocabulary - 1}. Use the model's tokenizer."
+            )
