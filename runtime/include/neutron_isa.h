@@ -111,6 +111,11 @@ enum {
     NEUTRON_KERNEL_logistic_s16 = 107,
     NEUTRON_KERNEL_layer_norm_s16 = 109,
     NEUTRON_KERNEL_group_norm_s16 = 110,
+    NEUTRON_KERNEL_cached_attention_f32 = 111,
+    NEUTRON_KERNEL_token_embedding_f32 = 112,
+    NEUTRON_KERNEL_norm_f32 = 113,
+    NEUTRON_KERNEL_dynamic_linear_f32 = 114,
+    NEUTRON_KERNEL_activation_f32 = 115,
     NEUTRON_KERNEL_average_pool_2d_s16 = 127
 };
 
@@ -1862,6 +1867,118 @@ typedef struct {
     uint32_t coefficients_base; /* see bases */
     uint32_t coefficients_offset; /* bytes, a multiple of 4; of each channel an int32 factor, and the low and the high word of an int64 offset that holds bias, zero point and half a step */
 } NeutronGroupNormS16;
+
+/* Attention of the queries of each token to the keys and values of all tokens before it, which are in the
+ * cache. It appends those of its own tokens first. */
+typedef struct {
+    uint32_t input; /* float32; a row for each token: the heads of queries, of keys, and of values */
+    uint32_t span; /* int64; a column of 2 channels: the position of the first token, and the number of tokens */
+    uint32_t output; /* float32; a row for each token: the results of the heads */
+    uint32_t cache; /* bytes: int8 keys, int8 values, float32 scales of the keys and of the values */
+    uint32_t scores; /* bytes: a float32 for each position of the cache, and an int16 for each value of a head */
+    int32_t heads; /* of queries */
+    int32_t groups; /* heads of keys, and of values; they divide the heads of queries */
+    int32_t size; /* values of a head */
+    int32_t positions; /* of the cache */
+    int32_t window; /* the positions that a token sees, its own included; 0: all */
+    int32_t rotated; /* values of a head that rotate, an even number; 0: none */
+    int32_t interleaved; /* 1: neighbours are pairs; 0: a value and that half of `rotated` behind it */
+    int32_t normed; /* 1: heads of queries and keys are normalized */
+    uint32_t scale_bits; /* float32, the factor of the scores */
+    uint32_t cap_bits; /* float32, the cap of the scores; 0: none */
+    uint32_t epsilon_bits; /* float32, of the heads' norm */
+    uint32_t rotary_base; /* see bases */
+    uint32_t rotary_offset; /* float32 [positions, rotated]: cosines, then sines, of each position */
+    uint32_t query_scale_base; /* see bases */
+    uint32_t query_scale_offset; /* float32, of the norm of a head of queries */
+    uint32_t key_scale_base; /* see bases */
+    uint32_t key_scale_offset; /* float32, of the norm of a head of keys */
+} NeutronCachedAttentionF32;
+
+/* The row of a matrix for each token, as float32. The run ends with an error where the span or a token is
+ * out of bounds. */
+typedef struct {
+    uint32_t tokens; /* int64; a channel for each token */
+    uint32_t span; /* int64; a column of 2 channels: the position of the first token, and the number of tokens */
+    uint32_t output; /* float32; a row for each token */
+    int32_t vocabulary; /* tokens that have a row */
+    int32_t positions; /* of the cache */
+    int32_t learned; /* 1: the rows of learned positions are added */
+    uint32_t multiplier_bits; /* float32, the factor of each value */
+    int32_t inputs; /* columns of the matrix, K */
+    int32_t bits; /* 8, or 4: weights in groups */
+    int32_t group; /* the columns that share a decode scale; 0 for int8 */
+    int32_t part_inputs; /* the columns of each part of the matrix, a multiple of 16 and of the group; the last part may have fewer */
+    int32_t matrix_rows; /* rows of the matrix with those that fill up a block */
+    int32_t cores; /* the runs that take turns in a block, 1 for a matrix in plain order */
+    int32_t block; /* rows of a core's run in a block */
+    int32_t last_cores; /* the same of the last part */
+    int32_t last_block; /* the same of the last part */
+    uint32_t weights_base; /* see bases */
+    uint32_t weights_offset; /* the parts of the matrix; behind the int4 weights of a part its decode scales, decode biases and lengths */
+    uint32_t scales_base; /* see bases */
+    uint32_t scales_offset; /* float32, for each row of the matrix */
+    uint32_t learned_positions_base; /* see bases */
+    uint32_t learned_positions_offset; /* float32 [positions, channels] */
+} NeutronTokenEmbeddingF32;
+
+/* RMSNorm or LayerNorm of each row. */
+typedef struct {
+    uint32_t input; /* float32; a row for each token */
+    uint32_t residual; /* float32; as the output; it is read only with `add` */
+    uint32_t span; /* int64; a column of 2 channels: the position of the first token, and the number of tokens */
+    uint32_t output; /* float32; a row for each token */
+    int32_t centred; /* 0: RMSNorm; 1: LayerNorm */
+    int32_t add; /* 1: the residual is added */
+    uint32_t epsilon_bits; /* float32 */
+    uint32_t scale_base; /* see bases */
+    uint32_t scale_offset; /* float32, for each channel */
+    uint32_t bias_base; /* see bases */
+    uint32_t bias_offset; /* float32, for each channel */
+} NeutronNormF32;
+
+/* A linear layer whose input is quantized to int8 with a scale for each row. Runs of `job_from` tokens or
+ * more are products of NXP's NPU. */
+typedef struct {
+    uint32_t input; /* float32; a row for each token */
+    uint32_t residual; /* float32; as the output; it is read only with `add` */
+    uint32_t span; /* int64; a column of 2 channels: the position of the first token, and the number of tokens */
+    uint32_t output; /* float32; a row for each token, or with `last` one row */
+    uint32_t memory; /* bytes: as that of conv_2d_job_s8, for `job_rows` rows; without jobs the integers of a row and 64 bytes */
+    int32_t last; /* 1: only the row of the last token is computed */
+    int32_t add; /* 1: the residual is added */
+    uint32_t cap_bits; /* float32, the cap of the results; 0: none */
+    int32_t job_from; /* the least number of tokens for which the NPU multiplies; 0: never */
+    int32_t job_rows; /* most rows of a job, at most 2048; 0 without jobs */
+    int32_t job_kind; /* word 0 of a job's header, or the kind of an int4 job */
+    int32_t flipped; /* 128: operands of a job are uint8, with this added; 0: int8 */
+    int32_t inputs; /* columns of the matrix, K */
+    int32_t bits; /* 8, or 4: weights in groups */
+    int32_t group; /* the columns that share a decode scale; 0 for int8 */
+    int32_t part_inputs; /* the columns of each part of the matrix, a multiple of 16 and of the group; the last part may have fewer */
+    int32_t matrix_rows; /* rows of the matrix with those that fill up a block */
+    int32_t cores; /* the runs that take turns in a block, 1 for a matrix in plain order */
+    int32_t block; /* rows of a core's run in a block */
+    int32_t last_cores; /* the same of the last part */
+    int32_t last_block; /* the same of the last part */
+    uint32_t weights_base; /* see bases */
+    uint32_t weights_offset; /* the parts of the matrix; behind the int4 weights of a part its decode scales, decode biases and lengths */
+    uint32_t scales_base; /* see bases */
+    uint32_t scales_offset; /* float32, for each row of the matrix */
+    uint32_t bias_base; /* see bases */
+    uint32_t bias_offset; /* float32, for each channel */
+    uint32_t job_base; /* see bases */
+    uint32_t job_offset; /* tables for jobs as those of conv_2d_job_s8: the first part's biases, zeros, factors, 16 ones; empty without jobs */
+} NeutronDynamicLinearF32;
+
+/* A function of each value, or of the first half of a row, multiplied by the second half. */
+typedef struct {
+    uint32_t input; /* float32; a row for each token, with twice the channels of the output if `gated` */
+    uint32_t span; /* int64; a column of 2 channels: the position of the first token, and the number of tokens */
+    uint32_t output; /* float32; a row for each token */
+    int32_t kind; /* 0: SiLU; 1: GELU with tanh; 2: GELU; 3: ReLU */
+    int32_t gated; /* 1: the second half multiplies */
+} NeutronActivationF32;
 
 /* Mean over a window of at most 65534 elements, rounded half away from 0. */
 typedef NeutronMaxPool2dS16 NeutronAveragePool2dS16;
