@@ -169,6 +169,10 @@ NEUTRON_SMALL bool neutronHasJobs(NeutronModelHandle handle) {
             code == NEUTRON_KERNEL_recurrent_job_s8 || code == NEUTRON_KERNEL_unidirectional_sequence_lstm_job_s8) {
             return true;
         }
+        if (code == NEUTRON_KERNEL_dynamic_linear_f32) {
+            const NeutronDynamicLinearF32 *linear = (const void *)&program.words[program.operators[i] + 1];
+            if (linear->job_from > 0) return true;
+        }
     }
 #else
     (void)handle; /* no kernel here gives jobs */

@@ -189,7 +189,10 @@ _RULES: dict[Audited, Rule] = {
 RULES = {row.name: _RULES[row.audited] for row in KERNELS}
 """The rule of each kernel, by the kernel's name."""
 
-_SCRATCH = frozenset(("gates", "scores", "squeezed", "hidden", "gate", "projected", "query", "key", "value", "memory"))
+_WHOLE = frozenset(
+    ("gates", "scores", "squeezed", "hidden", "gate", "projected", "query", "key", "value", "memory", "cache")
+)
+"""Scratch, and states, that a call may write anywhere, whichever rows of its output it computes."""
 
 
 COPIED_BY_KERNEL = {"embedding_lookup_s8": ("input",)}
@@ -242,4 +245,4 @@ def written_beside_rows(call: KernelCall, name: str, window: Window) -> Others:
 def rows_written(call: KernelCall, name: str) -> Reads:
     """Return the function from rows of a call's output to the rows that the call writes of its result ``name``."""
     whole = 0, call.views[name].extents[1]
-    return (lambda _first, _end: whole) if name in _SCRATCH else (lambda first, end: (first, end))
+    return (lambda _first, _end: whole) if name in _WHOLE else (lambda first, end: (first, end))

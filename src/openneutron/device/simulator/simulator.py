@@ -37,7 +37,7 @@ NPU_DRIVER = "OPENNEUTRON_NEUTRON_DRIVER"
 """The environment variable with the path of the library that computes matrix products on the NPU (NEUTRON_HOST_JOBS_LIBRARY)."""
 
 JOBS = {"conv_2d_job_s8", "batch_matmul_job_s8", "recurrent_job_s8", "unidirectional_sequence_lstm_job_s8"}
-"""The kernel of matrix products on the NPU."""
+"""The kernels of matrix products on the NPU, beside dynamic_linear_f32, which may have some."""
 
 PAGE = 4096
 """The alignment in bytes of scratch behind the weights in the memory of the NPU's own driver."""
@@ -272,7 +272,7 @@ class Simulator:
         require("program", error, detail.value)
         self.microcode = decode(program)
         self._scratch = _aligned(self.microcode.scratch_size)
-        if any(operator.row.name in JOBS for operator in self.microcode.operators):
+        if any(_has_jobs(operator) for operator in self.microcode.operators):
             self._share_memory()
             config.weights = self._weights.ctypes.data
         self._prefetch = _aligned(self.microcode.prefetch_size)
@@ -451,6 +451,11 @@ class Simulator:
             self._prefetch.ctypes.data,
         )
         require("run", self._driver.neutronRunBlocking(self._handle, byref(data)))
+
+
+def _has_jobs(operator: Record) -> bool:
+    """Return whether a call of a program has matrix products on the NPU, in some of its runs at least."""
+    return operator.row.name in JOBS or (operator.row.name == "dynamic_linear_f32" and operator["job_from"] > 0)
 
 
 def _used(first: Bytes, second: Bytes) -> int:

@@ -1,0 +1,386 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Compile a decoder to a program.
+
+The program has the inputs ``tokens`` (int64, ``rows`` entries, of which a run reads as many as it has tokens) and ``span`` (int64: the
+position of the first token, and the number of tokens), and the output ``logits`` (float32, those of the run's last token). Its states are the
+caches. A run of several tokens and one of a single token are the same program, over one copy of the weights.
+
+The calls of a decoder are known, and none can begin before the one in front of it ends: there is nothing to select or search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+
+from openneutron.compiler.driver import checked, finish
+from openneutron.compiler.emit.compiled import Compiled
+from openneutron.compiler.rewrite.jobs import known_sizes
+from openneutron.compiler.schedule.schedule import whole_schedule
+from openneutron.compiler.select.calls import (
+    Constant,
+    JobWeights,
+    KernelCall,
+    Storage,
+    Storages,
+    View,
+    dense_pitches,
+    four,
+)
+from openneutron.compiler.select.states import storages_of_states
+from openneutron.device import neutron_jobs as jobs
+from openneutron.errors import InvalidOptionError
+from openneutron.ir import DType, Graph, State, Tensor
+from openneutron.language.decoder import MOST_INPUTS, Decoder, Layer, Matrix, Norm
+from openneutron.options import CompileOptions
+from openneutron.targets import Target
+
+TOKENS, SPAN, LOGITS = "tokens", "span", "logits"
+
+LINE_BYTES = 64
+"""A job's header begins at a line of the CPU's cache, so that its memory has a spare one."""
+
+UNSIGNED = 128
+"""What is added to the operands of releases that take them as uint8."""
+
+_ON_CPU = jobs.KnownSizes(frozenset({jobs.MACS}), frozenset(), MOST_INPUTS)
+"""The CPU multiplies rows of any length in one part."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The choices of a decoder's program.
+
+    * ``rows``: the most tokens of a run.
+    * ``job_from``: a function of a matrix's rows, its columns and its bits, which returns the least tokens for which the NPU multiplies; 0: never.
+    * ``job_rows``: the most rows of a job.
+    """
+
+    rows: int
+    job_from: Callable[[int, int, int], int]
+    job_rows: int = 256
+
+
+def never(_rows: int, _columns: int, _bits: int) -> int:
+    """Leave every product to the CPU."""
+    return 0
+
+
+@dataclass(slots=True)
+class _Calls:
+    """The calls of a decoder's program, as they are added, with the tensors between them."""
+
+    decoder: Decoder
+    target: Target
+    plan: Plan
+    calls: list[KernelCall] = field(default_factory=list)
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    scratch: dict[str, int] = field(default_factory=dict)
+    packed: dict[tuple[int, bool], JobWeights] = field(default_factory=dict)
+
+    def floats(self, name: str, channels: int, rows: int | None = None) -> View:
+        """Return a new float32 tensor with a row for each token."""
+        shape = (self.plan.rows if rows is None else rows, channels)
+        self.tensors[name] = Tensor(name, shape, DType.FLOAT32)
+        extents = (1, shape[0], 1, channels)
+        return View(name, extents, dense_pitches(extents, 4), element_bytes=4)
+
+    def memory(self, name: str, size_bytes: int) -> View:
+        """Return new scratch of a call."""
+        self.scratch[name] = size_bytes
+        return _bytes(name, size_bytes)
+
+    def add(
+        self,
+        kernel: str,
+        name: str,
+        views: Mapping[str, View],
+        params: Mapping[str, int],
+        constants: Mapping[str, Constant] | None = None,
+    ) -> View:
+        """Add a call, and return its output."""
+        views = {**views, "span": _integers(SPAN, 2)}
+        self.calls.append(KernelCall(kernel, name, views, params, constants or {}))
+        return views["output"]
+
+    def weights(self, matrix: Matrix, with_jobs: bool) -> JobWeights:
+        """Return the weights in the form of a job, or in plain order. Equal matrices have one form in memory."""
+        key = id(matrix.values), with_jobs
+        if key not in self.packed:
+            facts = self.target.jobs
+            if with_jobs:
+                assert facts is not None
+                release, sizes = jobs.release(facts.release.value[0]).name, known_sizes(facts)
+            else:
+                release, sizes = jobs.RELEASES[0].name, _ON_CPU
+            self.packed[key] = JobWeights(matrix.values, release, sizes, matrix.int4)
+        return self.packed[key]
+
+    def norm(self, name: str, x: View, norm: Norm, residual: View | None = None) -> View:
+        """Add a norm of each row."""
+        channels = x.extents[3]
+        bias = np.zeros(channels, np.float32) if norm.bias is None else norm.bias
+        params = {
+            "centred": int(self.decoder.centred),
+            "add": int(residual is not None),
+            "epsilon_bits": float_bits(self.decoder.epsilon),
+        }
+        views = {"input": x, "residual": residual or x, "output": self.floats(name, channels)}
+        return self.add("norm_f32", name, views, params, {"scale": norm.scale, "bias": bias})
+
+    def linear(
+        self, name: str, x: View, matrix: Matrix, residual: View | None = None, last: bool = False, cap: float = 0.0
+    ) -> View:
+        """Add a linear layer; ``last``: of the run's last token alone."""
+        at = 0 if last else min(self.plan.job_from(matrix.rows, matrix.columns, matrix.bits), self.plan.rows + 1)
+        at = 0 if at > self.plan.rows else at
+        packed = self.weights(matrix, at > 0)
+        if packed.channels > jobs.MOST_CHANNELS:
+            at = 0
+        output = self.floats(name, matrix.rows, 1 if last else None)
+        form, parts = jobs.release(packed.release), packed.parts
+        rows = min(self.plan.rows, self.plan.job_rows, jobs.MOST_ROWS) if at else 0
+        size = LINE_BYTES + packed.inputs
+        if rows:
+            size = (
+                LINE_BYTES + jobs.HEADER_BYTES + _lines(rows * packed.inputs) + len(parts) * rows * packed.channels * 4
+            )
+        params = {
+            "last": int(last),
+            "add": int(residual is not None),
+            "cap_bits": float_bits(cap),
+            "job_from": at,
+            "job_rows": rows,
+            "job_kind": jobs.kind(True, packed.group is not None or form.int8_packed)
+            if at and form.kind_in_header
+            else 0,
+            "flipped": UNSIGNED if at and not form.kind_in_header else 0,
+            **matrix_words(packed, matrix),
+        }
+        views = {
+            "input": x,
+            "residual": residual or x,
+            "output": output,
+            "memory": self.memory(f"{name}@memory", size),
+        }
+        constants: dict[str, Constant] = {
+            "weights": packed,
+            "scales": matrix.scales,
+            "bias": np.zeros(matrix.rows, np.float32) if matrix.bias is None else matrix.bias,
+            "job": _tables(packed, form) if at else np.zeros(0, np.int32),
+        }
+        return self.add("dynamic_linear_f32", name, views, params, constants)
+
+    def attention(self, name: str, x: View, layer: Layer, cache: str) -> View:
+        """Add the attention of a layer to its cache."""
+        d = self.decoder
+        size, rotary = d.head_size, layer.rotary
+        ones = np.ones(size, np.float32)
+        params = {
+            "heads": d.heads,
+            "groups": d.groups,
+            "size": size,
+            "positions": d.context,
+            "window": layer.window,
+            "rotated": 0 if rotary is None else rotary.rotated,
+            "interleaved": int(rotary is not None and rotary.interleaved),
+            "normed": int(layer.query_norm is not None),
+            "scale_bits": float_bits(d.score_scale),
+            "cap_bits": float_bits(d.score_cap),
+            "epsilon_bits": float_bits(d.epsilon),
+        }
+        views = {
+            "input": x,
+            "output": self.floats(name, d.heads * size),
+            "cache": _bytes(cache, self.tensors[cache].size_bytes),
+            "scores": self.memory(f"{name}@scores", 4 * d.context + 2 * size),
+        }
+        constants: dict[str, Constant] = {
+            "rotary": np.zeros((0, 0), np.float32)
+            if rotary is None
+            else np.ascontiguousarray(rotary.table[: d.context]),
+            "query_scale": ones if layer.query_norm is None else layer.query_norm,
+            "key_scale": ones if layer.key_norm is None else layer.key_norm,
+        }
+        return self.add("cached_attention_f32", name, views, params, constants)
+
+    def feed_forward(self, name: str, x: View, layer: Layer, residual: View | None) -> View:
+        """Add the feed-forward block of a layer."""
+        d = self.decoder
+        up = self.linear(f"{name}.up", x, layer.up)
+        views = {"input": up, "output": self.floats(f"{name}.activation", layer.down.columns)}
+        params = {"kind": d.activation.value, "gated": int(d.is_gated)}
+        inner = self.add("activation_f32", f"{name}.activation", views, params)
+        return self.linear(f"{name}.down", inner, layer.down, residual)
+
+    def layer(self, number: int, x: View, layer: Layer) -> View:
+        """Add a layer, and return the residual stream behind it."""
+        name, cache = f"layers.{number}", f"layers.{number}.cache"
+        normed = self.norm(f"{name}.attention_norm", x, layer.attention_norm)
+        qkv = self.linear(f"{name}.qkv", normed, layer.qkv)
+        attended = self.attention(f"{name}.attention", qkv, layer, cache)
+        if layer.after_attention is None:
+            after = self.linear(f"{name}.output", attended, layer.output, x)
+        else:
+            made = self.linear(f"{name}.output", attended, layer.output)
+            after = self.norm(f"{name}.after_attention", made, layer.after_attention, x)
+        source = normed
+        if layer.mlp_norm is not None:
+            source = self.norm(f"{name}.mlp_norm", x if layer.is_parallel else after, layer.mlp_norm)
+        if layer.after_mlp is None:
+            return self.feed_forward(f"{name}.mlp", source, layer, after)
+        made = self.feed_forward(f"{name}.mlp", source, layer, None)
+        return self.norm(f"{name}.after_mlp", made, layer.after_mlp, after)
+
+    def embedded(self) -> View:
+        """Add the embedding of the run's tokens."""
+        d = self.decoder
+        packed = self.weights(d.embedding, False)
+        params = {
+            "vocabulary": d.vocabulary,
+            "positions": d.context,
+            "learned": int(d.positions is not None),
+            "multiplier_bits": float_bits(d.embedding_multiplier),
+            **matrix_words(packed, d.embedding),
+        }
+        views = {"tokens": _integers(TOKENS, self.plan.rows), "output": self.floats("embedding", d.width)}
+        constants: dict[str, Constant] = {
+            "weights": packed,
+            "scales": d.embedding.scales,
+            "learned_positions": np.zeros((0, 0), np.float32) if d.positions is None else d.positions,
+        }
+        return self.add("token_embedding_f32", "embedding", views, params, constants)
+
+
+def compiled(
+    decoder: Decoder, target: Target, plan: Plan = Plan(128, never), options: CompileOptions = CompileOptions()
+) -> Compiled:
+    """Return the compiled program of a decoder for a CPU, or for a host core beside an NPU that takes matrix products.
+
+    Raises InvalidModelError if the decoder's parts do not fit together, InvalidOptionError for rows that the cache does not have.
+    """
+    decoder.verify()
+    if not 1 <= plan.rows <= decoder.context:
+        raise InvalidOptionError(
+            f"rows: {plan.rows} tokens a run; the cache of '{decoder.name}' has {decoder.context} positions. Choose 1 to {decoder.context}."
+        )
+    made = _Calls(decoder, target, plan)
+    cache = 2 * decoder.groups * decoder.context * (decoder.head_size + 4)
+    caches = [f"layers.{number}.cache" for number in range(len(decoder.layers))]
+    made.tensors |= {name: Tensor(name, (cache,), DType.INT8) for name in caches}
+    made.tensors[TOKENS] = Tensor(TOKENS, (plan.rows,), DType.INT64)
+    made.tensors[SPAN] = Tensor(SPAN, (2,), DType.INT64)
+    x = made.embedded()
+    for number, layer in enumerate(decoder.layers):
+        x = made.layer(number, x, layer)
+    x = made.norm("final_norm", x, decoder.final_norm)
+    made.linear(LOGITS, x, decoder.head, last=True, cap=decoder.logit_cap)
+    states = tuple(State(name, name) for name in caches)
+    graph = Graph(decoder.name, made.tensors, (), (TOKENS, SPAN), (LOGITS,), states)
+    target, options = _with_memory(target, made, graph), replace(options, target=target.name)
+    found = finish(graph, graph, _storages(graph, made), whole_schedule(made.calls), target, options)
+    return checked(found) if options.check else found
+
+
+def _with_memory(target: Target, made: _Calls, graph: Graph) -> Target:
+    """Return the target with as much memory as all tensors take, where the size in its file is only assumed: that of a board with DDR."""
+    first = target.arena_memory
+    needed = (
+        sum(made.scratch.values())
+        + sum(tensor.size_bytes + 64 for tensor in graph.tensors.values())
+        + 64 * len(made.scratch)
+    )
+    if first.size.kind != "assumed" or needed <= 1024 * first.size.value:
+        return target
+    larger = replace(first, size=replace(first.size, value=-(-needed // 1024)))
+    return replace(target, memories=tuple(larger if each is first else each for each in target.memories))
+
+
+def _storages(graph: Graph, made: _Calls) -> Storages:
+    """Return a storage for each tensor."""
+    storages = {storage.name: storage for storage in storages_of_states(graph)}
+    for position, name in enumerate(graph.inputs):
+        storages[name] = Storage(name, graph[name].size_bytes, input=position)
+    for position, name in enumerate(graph.outputs):
+        storages[name] = Storage(name, graph[name].size_bytes, output=position)
+    for name, tensor in graph.tensors.items():
+        storages.setdefault(name, Storage(name, tensor.size_bytes))
+    for name, size in made.scratch.items():
+        storages[name] = Storage(name, size)
+    return Storages(storages, {name: name for name in storages})
+
+
+def matrix_words(packed: JobWeights, matrix: Matrix) -> dict[str, int]:
+    """Return the parameters that state the form of a matrix (isa/kernels/language.py)."""
+    (cores, block), (last_cores, last_block) = (_turns(packed, k) for k in (packed.parts[0], packed.parts[-1]))
+    return {
+        "inputs": matrix.columns,
+        "bits": matrix.bits,
+        "group": matrix.group,
+        "part_inputs": packed.parts[0],
+        "matrix_rows": packed.channels,
+        "cores": cores,
+        "block": block,
+        "last_cores": last_cores,
+        "last_block": last_block,
+    }
+
+
+def _turns(packed: JobWeights, k: int) -> tuple[int, int]:
+    """Return the cores that take turns in a part of ``k`` columns, and the rows of a core's run."""
+    form = jobs.release(packed.release)
+    if packed.group is None:
+        channels, cores, _ = jobs.tiling(k) if form.int8_packed else (1, 1, 1)
+    elif form.int4_interleaved:
+        channels, cores, _ = jobs.tiling(k, packed.group)
+    else:
+        channels, cores = jobs.tool_channels(k), 1
+    return cores, channels
+
+
+def _tables(packed: JobWeights, form: jobs.Release) -> npt.NDArray[np.int32]:
+    """Return the tables of jobs: the first part's biases, zeros and factors of all channels, and for int4 weights 16 bytes of 1."""
+    table = np.zeros((3, packed.channels), np.int32)
+    if not form.kind_in_header:
+        sums = packed.values.sum(axis=1, dtype=np.int64)
+        table[0, : len(sums)] = (-UNSIGNED * sums).astype(np.int32)
+    table[2] = jobs.ONE
+    ones = np.ones(0 if packed.group is None else jobs.MACS, np.int8).view(np.int32)
+    return np.append(table, ones)
+
+
+def float_bits(value: float) -> int:
+    """Return the bits of the float32 nearest to a number."""
+    return int(np.float32(value).view(np.uint32))
+
+
+def _lines(size_bytes: int) -> int:
+    return -(-size_bytes // LINE_BYTES) * LINE_BYTES
+
+
+def _bytes(name: str, size: int) -> View:
+    extents = four((1, 1, 1, size))
+    return View(name, extents, dense_pitches(extents))
+
+
+def _integers(name: str, count: int) -> View:
+    extents = four((1, 1, 1, count))
+    return View(name, extents, dense_pitches(extents, 8), element_bytes=8)
+
+
+def weights_bytes(decoder: Decoder) -> int:
+    """Return the bytes of a decoder's weights with their scales, each matrix once."""
+    matrices = {
+        id(matrix): matrix for layer in decoder.layers for matrix in (layer.qkv, layer.output, layer.up, layer.down)
+    }
+    matrices |= {id(matrix): matrix for matrix in (decoder.embedding, decoder.head)}
+    return sum(_matrix_bytes(matrix) for matrix in matrices.values())
+
+
+def _matrix_bytes(matrix: Matrix) -> int:
+    values = prod(matrix.values.shape) * matrix.bits // 8
+    return values + 4 * matrix.rows + (0 if matrix.int4 is None else 3 * matrix.int4.decode_scales.size)
