@@ -20,9 +20,10 @@ from rich.table import Table
 
 from openneutron import targets
 from openneutron.device import neutron_jobs as jobs
+from openneutron.isa import decode
 from openneutron.language.decoder import Activation, Decoder, Layer, Matrix, Norm, Rotary, rotary_angles
-from openneutron.language.program import Plan, compiled, never
-from openneutron.language.times import chooser, phase
+from openneutron.language.program import Plan, compiled
+from openneutron.language.times import chooser, phase, with_jobs_from, work_of
 
 CONTEXT, ROWS = 2048, 128
 PHASES = ((128, 0), (585, 0), (1, 16), (1, 585), (1, 2000))
@@ -99,12 +100,11 @@ def measured(name: str, bits: int, group: int) -> None:
     console = Console(width=160)
     decoder = random_decoder(name, bits, group)
     target = targets.host_with_jobs(targets.described("imx95"))
-    job_from = chooser(target, ROWS)
     began = time.process_time()
-    made = compiled(decoder, target, Plan(ROWS, job_from))
+    made = compiled(decoder, target, Plan(ROWS, chooser(target, ROWS)))
     spent = time.process_time() - began
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    facts = made.report
+    facts, work = made.report, work_of(decode(made.program, checksums=False))
     console.print(
         f"{name}, {bits} bits"
         + (f" in groups of {group}" if bits == 4 else "")
@@ -116,8 +116,8 @@ def measured(name: str, bits: int, group: int) -> None:
     for tokens, position in PHASES:
         cells = [f"{tokens} tokens from {position}"]
         bound = 0.0
-        for choice in (lambda *_: 1, never, job_from):
-            found = phase(decoder, tokens, position, ROWS, choice)
+        for each in (with_jobs_from(work, 1), with_jobs_from(work, 0), work):
+            found = phase(each, tokens, position, ROWS)
             cells.append(f"{found.tokens_per_second:.2f} ({tokens / found.high:.2f} to {tokens / found.low:.2f})")
             bound = max(bound, tokens / found.bound)
         table.add_row(*cells, f"{bound:.2f}")

@@ -11,8 +11,20 @@ import pytest
 from bench.decoders import random_decoder
 from bench.estimates import FILE
 from openneutron import targets
-from openneutron.language.program import never
-from openneutron.language.times import DEVIATIONS, SCATTER, WIDTH, Speeds, chooser, on_cpu, on_npu, phase
+from openneutron.isa import decode
+from openneutron.language.program import Plan, compiled
+from openneutron.language.times import (
+    DEVIATIONS,
+    SCATTER,
+    WIDTH,
+    Speeds,
+    chooser,
+    on_cpu,
+    on_npu,
+    phase,
+    with_jobs_from,
+    work_of,
+)
 
 FITTED = {
     "products": "products of a core in a cycle, in a prompt",
@@ -33,8 +45,8 @@ def test_the_constants_are_those_that_the_estimates_fit() -> None:
         assert getattr(speeds, name) == pytest.approx(fitted[words]["value"] * scale), name
         assert DEVIATIONS[name] == fitted[words]["deviation"]
     assert {field.name for field in fields(Speeds)} - set(FITTED) == {"cores", "hertz"}
-    assert SCATTER == pytest.approx(recorded["scatter"], rel=1e-3)
-    assert WIDTH == pytest.approx(recorded["width"], rel=1e-3)
+    assert pytest.approx(recorded["scatter"], rel=1e-3) == SCATTER
+    assert pytest.approx(recorded["width"], rel=1e-3) == WIDTH
 
 
 def test_the_npu_multiplies_from_the_tokens_on_for_which_its_jobs_are_faster() -> None:
@@ -53,13 +65,15 @@ def test_the_npu_multiplies_from_the_tokens_on_for_which_its_jobs_are_faster() -
 
 
 def test_a_token_costs_more_at_a_later_position_and_no_phase_is_below_its_bound() -> None:
-    decoder = random_decoder("SmolLM-135M", 8, 32)
     target = targets.host_with_jobs(targets.described("imx95"))
-    chosen = chooser(target, 128)
-    times = [phase(decoder, 1, position, 128, chosen) for position in (16, 585, 2000)]
+    made = compiled(random_decoder("SmolLM-135M", 8, 32), target, Plan(128, chooser(target, 128)))
+    work = work_of(decode(made.program, checksums=False))
+    assert len(work) == 30 * 5 + 1
+    times = [phase(work, 1, position, 128) for position in (16, 585, 2000)]
     assert times[0].seconds < times[1].seconds < times[2].seconds
-    prompts = [phase(decoder, 128, 0, 128, choice) for choice in (chosen, never)]
+    prompts = [phase(each, 128, 0, 128) for each in (work, with_jobs_from(work, 0), with_jobs_from(work, 1))]
     assert prompts[0].seconds < prompts[1].seconds
+    assert prompts[0].seconds == pytest.approx(prompts[2].seconds)
     for found in (*times, *prompts):
         assert found.bound <= found.seconds * 1.0001
         assert found.low < found.seconds < found.high

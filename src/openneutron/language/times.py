@@ -9,10 +9,10 @@ that the job reads or writes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from math import exp, log, sqrt
 
-from openneutron.language.decoder import Decoder, Layer, Matrix
+from openneutron.isa.microcode import Microcode
 from openneutron.targets import Target
 
 
@@ -57,8 +57,66 @@ NEVER = 0
 
 
 @dataclass(frozen=True, slots=True)
+class Product:
+    """A linear layer of a program: a matrix of ``bits`` in groups of ``group`` columns (0: none).
+
+    ``job_from`` is the least number of tokens for which the NPU multiplies; 0: never. ``is_last``: of the run's last token alone.
+    """
+
+    name: str
+    rows: int
+    columns: int
+    bits: int
+    group: int
+    job_from: int = NEVER
+    is_last: bool = False
+
+    @property
+    def size_bytes(self) -> float:
+        """Return the bytes of the weights, and of int4 weights 3 bytes of decode scale and bias for each group."""
+        return self.rows * self.columns * (1.0 if self.bits == 8 else 0.5 + 3 / self.group)
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """The attention of a layer to its cache; ``window``: the positions that a token sees, 0: all."""
+
+    name: str
+    heads: int
+    groups: int
+    size: int
+    window: int
+
+
+Work = tuple[Product | Attention, ...]
+
+
+def work_of(microcode: Microcode) -> Work:
+    """Return the products and the attention of a decoder's program, in the order of its calls; empty for another program."""
+    found: list[Product | Attention] = []
+    names = microcode.names or ("",) * len(microcode.operators)
+    for name, call in zip(names, microcode.operators, strict=True):
+        if call.row.name == "dynamic_linear_f32":
+            rows = microcode.buffers[call["output"]]["channels"]
+            found.append(
+                Product(name, rows, call["inputs"], call["bits"], call["group"], call["job_from"], bool(call["last"]))
+            )
+        elif call.row.name == "cached_attention_f32":
+            found.append(Attention(name, call["heads"], call["groups"], call["size"], call["window"]))
+    return tuple(found)
+
+
+def with_jobs_from(work: Work, tokens: int) -> Work:
+    """Return the same work with every product of several tokens on the NPU from so many tokens on; 0: never."""
+    return tuple(
+        replace(each, job_from=NEVER if each.is_last else tokens) if isinstance(each, Product) else each
+        for each in work
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a phase: a kind of calls in all layers, its seconds, its bytes of weights and cache, and the processor that takes most of it."""
+    """A kind of calls in all layers: its seconds, the bytes of weights and cache that it moves, its products, and whether the NPU has some."""
 
     name: str
     seconds: float
@@ -69,7 +127,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """The modelled time of a run: ``seconds`` with the range ``low`` to ``high``, and a lower ``bound`` that no order of work falls below.
+    """The modelled time of ``tokens`` tokens: ``seconds`` with the range ``low`` to ``high``, and a lower ``bound``.
 
     The bound is the longer of the transfer of all bytes once and of all products on cores and NPU together, at the model's speeds.
     """
@@ -84,12 +142,6 @@ class Phase:
     @property
     def tokens_per_second(self) -> float:
         return self.tokens / self.seconds
-
-
-def weight_bytes(matrix: Matrix) -> float:
-    """Return the bytes of a matrix: its weights, and of int4 weights 3 bytes of decode scale and bias for each group."""
-    each = 1.0 if matrix.int4 is None else 0.5 + 3 / matrix.group
-    return matrix.rows * matrix.columns * each
 
 
 def on_cpu(matrix_bytes: float, products: float, tokens: int, of: Speeds) -> float:
@@ -123,46 +175,34 @@ def chooser(target: Target, rows: int, of: Speeds = Speeds()) -> Callable[[int, 
     return job_from
 
 
-def phase(
-    decoder: Decoder,
-    tokens: int,
-    position: int,
-    rows: int,
-    job_from: Callable[[int, int, int], int],
-    of: Speeds = Speeds(),
-) -> Phase:
+def phase(work: Work, tokens: int, position: int, rows: int, of: Speeds = Speeds()) -> Phase:
     """Return the modelled time of ``tokens`` tokens from ``position`` on, in runs of at most ``rows`` tokens."""
-    parts = _parts(decoder, tokens, position, rows, job_from, of)
+    parts = _parts(work, tokens, position, rows, of)
     seconds = sum(part.seconds for part in parts)
     variance = SCATTER**2
-    for field in fields(of):
-        deviation = DEVIATIONS.get(field.name)
-        if deviation is not None:
-            more = replace(of, **{field.name: getattr(of, field.name) * 1.01})
-            slope = log(
-                sum(part.seconds for part in _parts(decoder, tokens, position, rows, job_from, more)) / seconds
-            ) / log(1.01)
-            variance += (slope * deviation) ** 2
+    for name, deviation in DEVIATIONS.items():
+        more = replace(of, **{name: getattr(of, name) * _STEP})
+        changed = sum(part.seconds for part in _parts(work, tokens, position, rows, more))
+        variance += (log(changed / seconds) / log(_STEP) * deviation) ** 2
     width = exp(WIDTH * sqrt(variance))
+    # A part's bytes count once for each run: no memory near the cores holds the weights of a layer until the next run.
     moved, products = sum(part.size_bytes for part in parts), sum(part.products for part in parts)
     peak = of.products * of.all_hertz + (of.npu_products if any(part.on_npu for part in parts) else 0)
     bound = max(moved / max(of.read, of.npu_read), products / peak)
     return Phase(tokens, parts, seconds, seconds / width, seconds * width, bound)
 
 
-def _parts(
-    decoder: Decoder, tokens: int, position: int, rows: int, job_from: Callable[[int, int, int], int], of: Speeds
-) -> tuple[Part, ...]:
+_STEP = 1.01
+"""The relative step by which the slope of a time over a constant is found."""
+
+
+def _parts(work: Work, tokens: int, position: int, rows: int, of: Speeds) -> tuple[Part, ...]:
+    """Return the parts by the last word of their calls' names."""
     runs = [min(rows, tokens - first) for first in range(0, tokens, rows)]
     found: dict[str, list[Part]] = {}
-    for layer in decoder.layers:
-        for name, matrix in (("qkv", layer.qkv), ("output", layer.output), ("up", layer.up), ("down", layer.down)):
-            found.setdefault(name, []).append(
-                _product(name, matrix, runs, job_from(matrix.rows, matrix.columns, matrix.bits), of)
-            )
-        found.setdefault("attention", []).append(_attention(decoder, layer, tokens, position, of))
-    head = _product("head", decoder.head, [1] * len(runs), NEVER, of)
-    found["head"] = [head]
+    for each in work:
+        made = _product(each, runs, of) if isinstance(each, Product) else _attention(each, tokens, position, of)
+        found.setdefault(each.name.rpartition(".")[2], []).append(made)
     return tuple(
         Part(
             name,
@@ -175,20 +215,28 @@ def _parts(
     )
 
 
-def _product(name: str, matrix: Matrix, runs: list[int], job_from: int, of: Speeds) -> Part:
-    size, products, values = weight_bytes(matrix), float(matrix.rows * matrix.columns), matrix.rows + matrix.columns
-    seconds, most = 0.0, False
-    for tokens in runs:
-        is_job = 0 < job_from <= tokens
-        most |= is_job
-        seconds += on_npu(size, products, values, tokens, of) if is_job else on_cpu(size, products, tokens, of)
-    return Part(name, seconds, size * len(runs), products * sum(runs), most)
+def _product(of: Product, runs: list[int], speeds: Speeds) -> Part:
+    size, products, values = of.size_bytes, float(of.rows * of.columns), of.rows + of.columns
+    seconds, has_jobs = 0.0, False
+    counts = [1 for _ in runs] if of.is_last else runs
+    for tokens in counts:
+        if 0 < of.job_from <= tokens:
+            has_jobs = True
+            seconds += on_npu(size, products, values, tokens, speeds)
+        else:
+            seconds += on_cpu(size, products, tokens, speeds)
+    return Part(of.name, seconds, size * len(runs), products * sum(counts), has_jobs)
 
 
-def _attention(decoder: Decoder, layer: Layer, tokens: int, position: int, of: Speeds) -> Part:
+TOKENS_TOGETHER = 16
+"""The tokens of a prompt that share one reading of the cache, assumed for the bound of its transfer."""
+
+
+def _attention(of: Attention, tokens: int, position: int, speeds: Speeds) -> Part:
     """Return the products of queries with keys and of scores with values, on the cores."""
-    seen = [position + i + 1 for i in (0, tokens - 1)]
-    mean = sum(min(each, layer.window) if layer.window else each for each in seen) / 2
-    products = 2.0 * tokens * mean * decoder.heads * decoder.head_size
-    size = 2.0 * mean * decoder.groups * (decoder.head_size + 4) * (1 if tokens == 1 else tokens / 16)
-    return Part("attention", max(products / of.products / of.all_hertz, size / of.read), size, products, False)
+    seen = [min(each, of.window) if of.window else each for each in (position + 1, position + tokens)]
+    mean = sum(seen) / 2
+    products = 2.0 * tokens * mean * of.heads * of.size
+    size = 2.0 * mean * of.groups * (of.size + 4) * max(1.0, tokens / TOKENS_TOGETHER)
+    seconds = max(products / speeds.products / speeds.all_hertz, size / speeds.read)
+    return Part(of.name, seconds, size, products, False)
