@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Attention to a cache of int8 keys and values. */
+#include "../language.h"
+
+enum { MOST_SIZE = 512 }; /* sums of so many products of int16 and int8 are below 2^31 */
+
+/* Where the four arrays of the cache are, and its size in bytes. */
+typedef struct {
+    uint64_t values, key_scales, value_scales, size;
+} CachePlaces;
+
+static CachePlaces places_of(const NeutronCachedAttentionF32 *p) {
+    const uint64_t lines = (uint64_t)p->groups * (uint64_t)p->positions, bytes = lines * (uint64_t)p->size;
+    return (CachePlaces){bytes, 2 * bytes, 2 * bytes + lines * NEUTRON_FLOAT_BYTES, 2 * bytes + 2 * lines * NEUTRON_FLOAT_BYTES};
+}
+
+/* A buffer of bytes that follow each other, at least so many. */
+static bool bytes_are_there(const NeutronProgramView *program, uint32_t index, uint64_t size) {
+    const NeutronBuffer *buffer = neutron_checked_buffer(program, index, true);
+    return buffer != NULL && buffer->channel_pitch == 1 && buffer->channel0 == 0 && (uint64_t)buffer->channels_held >= size;
+}
+
+bool cached_attention_f32_check(const NeutronProgramView *program, const void *params, const NeutronWindowExtents *window) {
+    const NeutronCachedAttentionF32 *p = params;
+    const NeutronBuffer *in = neutron_float_rows(program, p->input, false), *out = neutron_float_output(program, p->output, window);
+    if (in == NULL || out == NULL || in->rows < out->rows || p->size < 1 || p->size > MOST_SIZE || p->groups < 1 || p->groups > UINT16_MAX ||
+        p->heads < p->groups || p->heads > UINT16_MAX || p->heads % p->groups != 0 || p->positions < 1 || p->window < 0 || p->rotated < 0 ||
+        p->rotated > p->size || p->rotated % 2 != 0) {
+        return false;
+    }
+    const int64_t heads = p->heads, groups = p->groups;
+    const uint64_t size = (uint64_t)p->size, positions = (uint64_t)p->positions;
+    return out->channels == heads * p->size && in->channels == (heads + 2 * groups) * p->size &&
+           neutron_integers_are_sound(program, p->span, 2) && bytes_are_there(program, p->cache, places_of(p).size) &&
+           bytes_are_there(program, p->scores, positions * NEUTRON_FLOAT_BYTES + size * sizeof(int16_t)) &&
+           neutron_floats_are_sound(program, p->rotary_base, p->rotary_offset, positions * (uint64_t)p->rotated) &&
+           (p->normed == 0 || (neutron_floats_are_sound(program, p->query_scale_base, p->query_scale_offset, size) &&
+                               neutron_floats_are_sound(program, p->key_scale_base, p->key_scale_offset, size)));
+}
+
+/* ---- run ------------------------------------------------------------------------------------------------------------ */
+
+typedef struct {
+    const NeutronCachedAttentionF32 *p;
+    const NeutronFloat *query_scale, *key_scale, *rotary;
+    int8_t *keys, *values;
+    NeutronFloat *key_scales, *value_scales;
+    NeutronFloat *scores;
+    uint8_t *query; /* its integers */
+    float factor, cap, epsilon;
+} Attention;
+
+static NEUTRON_INLINE void rotate(const Attention *a, NeutronFloat *x, int32_t position) {
+    const int32_t rotated = a->p->rotated, half = rotated / 2, pitch = a->p->interleaved != 0 ? 2 : 1;
+    const int32_t apart = a->p->interleaved != 0 ? 1 : half;
+    const NeutronFloat *cosines = a->rotary + (size_t)position * (size_t)rotated, *sines = cosines + half;
+    for (int32_t i = 0; i < half; i++) {
+        NeutronFloat *pair = x + i * pitch;
+        const float first = pair[0], second = pair[apart];
+        pair[0] = first * cosines[i] - second * sines[i];
+        pair[apart] = second * cosines[i] + first * sines[i];
+    }
+}
+
+/* A head of queries or keys, normalized and rotated. */
+static NEUTRON_INLINE void prepare(const Attention *a, NeutronFloat *to, const NeutronFloat *from, const NeutronFloat *scale,
+                                   int32_t position) {
+    const int32_t size = a->p->size;
+    if (a->p->normed != 0) {
+        const float inverse = neutron_inverse_rms(from, size, a->epsilon);
+        for (int32_t i = 0; i < size; i++) to[i] = (from[i] * inverse) * scale[i];
+    } else {
+        memcpy(to, from, (size_t)size * NEUTRON_FLOAT_BYTES);
+    }
+    if (a->p->rotated > 0) rotate(a, to, position);
+}
+
+/* Appends a token's keys and values to the cache. `head` has room for the values of a head. */
+static NEUTRON_INLINE void append(const Attention *a, const NeutronFloat *token, NeutronFloat *head, int32_t position) {
+    const NeutronCachedAttentionF32 *p = a->p;
+    const NeutronFloat *keys = token + (size_t)p->heads * (size_t)p->size, *values = keys + (size_t)p->groups * (size_t)p->size;
+    for (int32_t g = 0; g < p->groups; g++) {
+        const size_t line = (size_t)g * (size_t)p->positions + (size_t)position, size = (size_t)p->size;
+        prepare(a, head, keys + (size_t)g * size, a->key_scale, position);
+        const NeutronRowScale key = neutron_row_scale(head, p->size, 127.0f);
+        neutron_quantize_8(a->keys + line * size, head, p->size, key);
+        a->key_scales[line] = key.scale;
+        const NeutronFloat *from = values + (size_t)g * size;
+        const NeutronRowScale value = neutron_row_scale(from, p->size, 127.0f);
+        neutron_quantize_8(a->values + line * size, from, p->size, value);
+        a->value_scales[line] = value.scale;
+    }
+}
+
+static NEUTRON_INLINE int32_t product(const uint8_t *query, const int8_t *key, int32_t size) {
+    int32_t sum = 0;
+    for (int32_t i = 0; i < size; i++) sum += neutron_load_16(query + 2 * i) * key[i];
+    return sum;
+}
+
+/* The scores of a query from a position on, and the largest one. */
+static NEUTRON_INLINE float score(const Attention *a, const int8_t *keys, const NeutronFloat *scales, int32_t count, float factor) {
+    float most = -neutron_float_of(0x7F800000u);
+    for (int32_t j = 0; j < count; j++) {
+        const int32_t sum = product(a->query, keys + (size_t)j * (size_t)a->p->size, a->p->size);
+        float found = ((float)sum * scales[j]) * factor;
+        if (a->cap != 0.0f) found = neutron_capped(found, a->cap);
+        a->scores[j] = found;
+        most = found > most ? found : most;
+    }
+    return most;
+}
+
+/* The result of a head of queries of a token at a position. */
+static NEUTRON_INLINE void attend_head(const Attention *a, NeutronFloat *to, const NeutronFloat *from, int32_t group, int32_t position) {
+    const NeutronCachedAttentionF32 *p = a->p;
+    prepare(a, to, from, a->query_scale, position);
+    const NeutronRowScale scale = neutron_row_scale(to, p->size, 32767.0f);
+    const bool is_zero = scale.scale == 0.0f && scale.factor == 0.0f;
+    for (int32_t i = 0; i < p->size; i++) {
+        neutron_store_16(a->query + 2 * i, (int16_t)(is_zero ? 0 : neutron_stored(to[i] * scale.factor, 32767.0f)));
+    }
+    const int32_t first = p->window > 0 && position >= p->window ? position - p->window + 1 : 0, count = position - first + 1;
+    const size_t line = (size_t)group * (size_t)p->positions + (size_t)first, size = (size_t)p->size;
+    const float most = score(a, a->keys + line * size, a->key_scales + line, count, scale.scale * a->factor);
+    for (int32_t j = 0; j < count; j++) a->scores[j] = neutron_exp(a->scores[j] - most);
+    const float total = neutron_sum_values(a->scores, count, 0.0f);
+    for (int32_t i = 0; i < p->size; i++) to[i] = 0.0f;
+    for (int32_t j = 0; j < count; j++) {
+        const float weight = a->scores[j] * a->value_scales[line + (size_t)j];
+        const int8_t *value = a->values + (line + (size_t)j) * size;
+        for (int32_t i = 0; i < p->size; i++) to[i] = to[i] + weight * (float)value[i];
+    }
+    for (int32_t i = 0; i < p->size; i++) to[i] = to[i] / total;
+}
+
+static NEUTRON_INLINE void attend(const Attention *a, NeutronFloat *to, const NeutronFloat *token, int32_t position) {
+    const NeutronCachedAttentionF32 *p = a->p;
+    const size_t size = (size_t)p->size;
+    append(a, token, to, position); /* the output has room for a head before its results are there */
+    for (int32_t h = 0; h < p->heads; h++) {
+        const int32_t group = (int32_t)((int64_t)h * p->groups / p->heads);
+        attend_head(a, to + (size_t)h * size, token + (size_t)h * size, group, position);
+    }
+}
+
+NEUTRON_FOR_VECTORS(attend, (const Attention *a, NeutronFloat *to, const NeutronFloat *token, int32_t position), (a, to, token, position))
+
+void cached_attention_f32_run(const NeutronKernelCall *call) {
+    const NeutronCachedAttentionF32 *p = call->params;
+    const NeutronBuffer *in = &call->buffers[p->input], *out = &call->buffers[p->output];
+    const NeutronBases *bases = call->bases;
+    uint8_t *cache = neutron_row_address(bases, &call->buffers[p->cache], 0, 0);
+    uint8_t *scores = neutron_row_address(bases, &call->buffers[p->scores], 0, 0);
+    const CachePlaces places = places_of(p);
+    const Attention attention = {
+        .p = p,
+        .query_scale = p->normed == 0 ? NULL : neutron_float_constant(bases, p->query_scale_base, p->query_scale_offset),
+        .key_scale = p->normed == 0 ? NULL : neutron_float_constant(bases, p->key_scale_base, p->key_scale_offset),
+        .rotary = p->rotated == 0 ? NULL : neutron_float_constant(bases, p->rotary_base, p->rotary_offset),
+        .keys = (int8_t *)cache,
+        .values = (int8_t *)cache + places.values,
+        .key_scales = (void *)(cache + places.key_scales),
+        .value_scales = (void *)(cache + places.value_scales),
+        .scores = (void *)scores,
+        .query = scores + (size_t)p->positions * NEUTRON_FLOAT_BYTES,
+        .factor = neutron_float_of(p->scale_bits),
+        .cap = neutron_float_of(p->cap_bits),
+        .epsilon = neutron_float_of(p->epsilon_bits),
+    };
+    const int32_t count = neutron_token_count(call, p->span, out->rows < p->positions ? out->rows : p->positions);
+    const int64_t given = neutron_integer_at(call, p->span, 0), last = p->positions - count;
+    const int32_t position = (int32_t)(given < 0 ? 0 : given > last ? last : given);
+    for (int32_t row = 0; row < count; row++) {
+        NEUTRON_FASTEST(attend)(&attention, neutron_float_row(bases, out, row), neutron_float_row(bases, in, row), position + row);
+    }
+}
