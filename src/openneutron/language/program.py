@@ -44,11 +44,17 @@ TOKENS, SPAN, LOGITS = "tokens", "span", "logits"
 LINE_BYTES = 64
 """A job's header begins at a line of the CPU's cache, so that its memory has a spare one."""
 
+TOGETHER = 8
+"""The tokens for which the CPU goes over a row of weights once."""
+
 UNSIGNED = 128
 """What is added to the operands of releases that take them as uint8."""
 
-_ON_CPU = jobs.KnownSizes(frozenset({jobs.MACS}), frozenset(), MOST_INPUTS)
-"""The CPU multiplies rows of any length in one part."""
+_ON_CPU = {
+    bits: jobs.KnownSizes(frozenset({jobs.MACS}), frozenset(), most)
+    for bits, most in ((8, MOST_INPUTS), (4, jobs.INT4_MOST_K))
+}
+"""The columns of a part on the CPU, by the bits of the weights: any number of int8, and as many of int4 as have one run of decode scales."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +122,7 @@ class _Calls:
                 assert facts is not None
                 release, sizes = jobs.release(facts.release.value[0]).name, known_sizes(facts)
             else:
-                release, sizes = jobs.RELEASES[0].name, _ON_CPU
+                release, sizes = jobs.RELEASES[0].name, _ON_CPU[matrix.bits]
             self.packed[key] = JobWeights(matrix.values, release, sizes, matrix.int4)
         return self.packed[key]
 
@@ -144,7 +150,7 @@ class _Calls:
         output = self.floats(name, matrix.rows, 1 if last else None)
         form, parts = jobs.release(packed.release), packed.parts
         rows = min(self.plan.rows, self.plan.job_rows, jobs.MOST_ROWS) if at else 0
-        size = LINE_BYTES + packed.inputs
+        size = min(self.plan.rows, TOGETHER) * packed.inputs
         if rows:
             size = (
                 LINE_BYTES + jobs.HEADER_BYTES + _lines(rows * packed.inputs) + len(parts) * rows * packed.channels * 4
