@@ -1944,7 +1944,7 @@ typedef struct {
     uint32_t residual; /* float32; as the output; it is read only with `add` */
     uint32_t span; /* int64; a column of 2 channels: the position of the first token, and the number of tokens */
     uint32_t output; /* float32; a row for each token, or with `last` one row */
-    uint32_t memory; /* bytes: as that of conv_2d_job_s8, for `job_rows` rows; without jobs the integers of a row and 64 bytes */
+    uint32_t memory; /* bytes: as that of conv_2d_job_s8, for `job_rows` rows; at least the integers of a row, better of 8: the CPU multiplies so many at once */
     int32_t last; /* 1: only the row of the last token is computed */
     int32_t add; /* 1: the residual is added */
     uint32_t cap_bits; /* float32, the cap of the results; 0: none */

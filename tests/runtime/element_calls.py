@@ -41,7 +41,10 @@ from tests.support.objects import compiled
 KERNELS = tuple(
     row.name
     for row in rows.KERNELS
-    if row.name not in convolution_calls.KERNELS and len(row.results) == 1 and not row.traits.kernels
+    if row.name not in convolution_calls.KERNELS
+    and len(row.results) == 1
+    and not row.traits.kernels
+    and not row.name.endswith("_f32")
 )
 SOURCES = (
     *sorted({path for name in KERNELS for path in (RUNTIME / "kernels" / name.rsplit("_", 1)[0]).glob(f"{name}*.c")}),

@@ -78,7 +78,7 @@ CACHED_ATTENTION_F32 = Row(
         *constant("key_scale", "float32, of the norm of a head of keys"),
     ),
     111,
-    traits=Traits(operands=(Operand("input"), Operand("span"), Operand("cache"))),
+    traits=Traits(operands=(Operand("input"), Operand("span"), Operand("cache"), Operand("scores"))),
 )
 
 KERNELS = (
@@ -127,7 +127,7 @@ KERNELS = (
             buffer("output", "float32; a row for each token, or with `last` one row", 4),
             scratch(
                 "memory",
-                "bytes: as that of conv_2d_job_s8, for `job_rows` rows; without jobs the integers of a row and 64 bytes",
+                "bytes: as that of conv_2d_job_s8, for `job_rows` rows; at least the integers of a row, better of 8: the CPU multiplies so many at once",
             ),
             signed("last", "1: only the row of the last token is computed"),
             signed("add", "1: the residual is added"),
@@ -144,7 +144,7 @@ KERNELS = (
             ),
         ),
         114,
-        traits=Traits(operands=(Operand("input"), Operand("residual"), Operand("span"))),
+        traits=Traits(operands=(Operand("input"), Operand("residual"), Operand("span"), Operand("memory"))),
         packings=_PACKED,
     ),
     Row(
