@@ -9,6 +9,12 @@
 
 #include "language.h"
 
+#if NEUTRON_VECTORS && defined(__x86_64__)
+#include <immintrin.h>
+#elif NEUTRON_VECTORS && defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+
 enum {
     NEUTRON_MATRIX_STEP = 16,
     NEUTRON_MATRIX_TURN = 256,
@@ -92,22 +98,86 @@ static inline NeutronMatrixPart neutron_matrix_part(const NeutronBases *bases, c
     return found;
 }
 
-/* The 16 integers that the NPU makes of the 4-bit weights -8 to 7 of a group: (weight + bias) * mantissa * 2^-shift, rounded half up and
- * saturated. Their order is that of the stored nibbles: 0 to 7, then -8 to -1. */
-static NEUTRON_INLINE void neutron_decode_table(int8_t *table, uint16_t scale, int8_t bias) {
-    /* Products are below 2^18: with a shift of 30 or more they are 0. */
-    const int32_t mantissa = scale & 1023, stored = scale >> 10, shift = stored > 30 ? 30 : stored;
-    const int32_t half = (1 << shift) >> 1;
+/* The stored nibbles of a group of a row: 8 bytes for 16 columns, `pitch` bytes apart. */
+typedef struct {
+    const uint8_t *from;
+    size_t pitch;
+    int32_t columns, mantissa, shift, bias;
+} NeutronNibbles;
+
+/* Writes the integers of a group. */
+typedef void (*NeutronDecode)(int8_t *to, const NeutronNibbles *of);
+
+/* The NPU makes the integer (weight + bias) * mantissa * 2^-shift, rounded half up and saturated, of a weight from -8 to 7. The order of the
+ * table is that of the stored nibbles: the integers of 0 to 7, then those of -8 to -1. */
+static inline void neutron_decode(int8_t *to, const NeutronNibbles *of) {
+    int8_t table[16];
     for (int32_t i = 0; i < 16; i++) {
-        const int32_t weight = (i ^ 8) - 8;
-        table[i] = (int8_t)neutron_bound(((weight + bias) * mantissa + half) >> shift, INT8_MIN, INT8_MAX);
+        const int32_t weight = (i ^ 8) - 8, half = (1 << of->shift) >> 1;
+        table[i] = (int8_t)neutron_bound(((weight + of->bias) * of->mantissa + half) >> of->shift, INT8_MIN, INT8_MAX);
+    }
+    const uint8_t *from = of->from;
+    for (int32_t i = 0; i < of->columns; i += NEUTRON_MATRIX_STEP, from += of->pitch) {
+        for (int32_t j = 0; j < 8; j++) {
+            to[i + 2 * j] = table[from[j] & 15];
+            to[i + 2 * j + 1] = table[from[j] >> 4];
+        }
     }
 }
+
+#if NEUTRON_VECTORS && defined(__x86_64__)
+
+NEUTRON_VECTOR static inline void neutron_decode_vector(int8_t *to, const NeutronNibbles *of) {
+    const __m256i bias = _mm256_set1_epi32(of->bias), mantissa = _mm256_set1_epi32(of->mantissa);
+    const __m256i half = _mm256_set1_epi32((1 << of->shift) >> 1);
+    const __m128i shift = _mm_cvtsi32_si128(of->shift), mask = _mm_set1_epi8(15);
+    __m256i low = _mm256_add_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), bias);
+    __m256i high = _mm256_add_epi32(_mm256_setr_epi32(-8, -7, -6, -5, -4, -3, -2, -1), bias);
+    low = _mm256_sra_epi32(_mm256_add_epi32(_mm256_mullo_epi32(low, mantissa), half), shift);
+    high = _mm256_sra_epi32(_mm256_add_epi32(_mm256_mullo_epi32(high, mantissa), half), shift);
+    const __m128i table = _mm_packs_epi16(_mm_packs_epi32(_mm256_castsi256_si128(low), _mm256_extracti128_si256(low, 1)),
+                                          _mm_packs_epi32(_mm256_castsi256_si128(high), _mm256_extracti128_si256(high, 1)));
+    const uint8_t *from = of->from;
+    for (int32_t i = 0; i < of->columns; i += NEUTRON_MATRIX_STEP, from += of->pitch) {
+        const __m128i bytes = _mm_loadl_epi64((const void *)from);
+        const __m128i codes = _mm_unpacklo_epi8(_mm_and_si128(bytes, mask), _mm_and_si128(_mm_srli_epi16(bytes, 4), mask));
+        _mm_storeu_si128((void *)(to + i), _mm_shuffle_epi8(table, codes));
+    }
+}
+
+#elif NEUTRON_VECTORS && defined(__aarch64__)
+
+static inline int8x8_t neutron_decoded_eight(const int32_t *weights, const NeutronNibbles *of) {
+    const int32x4_t bias = vdupq_n_s32(of->bias), half = vdupq_n_s32((1 << of->shift) >> 1), shift = vdupq_n_s32(-of->shift);
+    int16x4_t halves[2];
+    for (int i = 0; i < 2; i++) {
+        const int32x4_t weight = vaddq_s32(vld1q_s32(weights + 4 * i), bias);
+        halves[i] = vqmovn_s32(vshlq_s32(vaddq_s32(vmulq_n_s32(weight, of->mantissa), half), shift));
+    }
+    return vqmovn_s16(vcombine_s16(halves[0], halves[1]));
+}
+
+static inline void neutron_decode_vector(int8_t *to, const NeutronNibbles *of) {
+    static const int32_t weights[16] = {0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1};
+    const int8x16_t table = vcombine_s8(neutron_decoded_eight(weights, of), neutron_decoded_eight(weights + 8, of));
+    const uint8_t *from = of->from;
+    for (int32_t i = 0; i < of->columns; i += NEUTRON_MATRIX_STEP, from += of->pitch) {
+        const uint8x8_t bytes = vld1_u8(from);
+        const uint8x8x2_t codes = vzip_u8(vand_u8(bytes, vdup_n_u8(15)), vshr_n_u8(bytes, 4));
+        vst1q_s8(to + i, vqtbl1q_s8(table, vcombine_u8(codes.val[0], codes.val[1])));
+    }
+}
+
+#else
+
+NEUTRON_FOR_VECTORS(neutron_decode, (int8_t *to, const NeutronNibbles *of), (to, of))
+
+#endif
 
 /* Columns of a row of a part, from column k on, which is a multiple of 16 or of the group: sets where they are, and returns their number. `buffer` has
  * room for a group's. */
 static NEUTRON_INLINE int32_t neutron_matrix_piece(const NeutronMatrixWords *m, const NeutronMatrixPart *part, int32_t row, int32_t k,
-                                                   int8_t *buffer, const int8_t **values) {
+                                                   NeutronDecode decode_group, int8_t *buffer, const int8_t **values) {
     const size_t cores = (size_t)part->cores, block = (size_t)part->block, inputs = (size_t)part->inputs;
     const size_t run = (size_t)row / block, in_run = (size_t)row % block;
     const size_t first = run / cores * cores, core = run % cores; /* the first run of the block */
@@ -125,18 +195,18 @@ static NEUTRON_INLINE int32_t neutron_matrix_piece(const NeutronMatrixWords *m, 
     const size_t group = (size_t)k / (size_t)m->group, groups = inputs / (size_t)m->group;
     const size_t decode = (first + core) * block * groups + group * block + in_run;
     uint16_t scale;
-    int8_t table[16];
     memcpy(&scale, part->decode_scales + 2 * decode, sizeof scale);
-    neutron_decode_table(table, scale, part->decode_biases[decode]);
-    const uint8_t *runs = part->weights + first * block * inputs / 2;
-    for (int32_t i = 0; i < m->group; i += NEUTRON_MATRIX_STEP) {
-        const size_t at = ((size_t)(k + i) / NEUTRON_MATRIX_STEP * block + in_run) * 8, in_turn = at % NEUTRON_MATRIX_TURN_4;
-        const uint8_t *from = runs + (at - in_turn) * cores + core * NEUTRON_MATRIX_TURN_4 + in_turn;
-        for (int32_t j = 0; j < 8; j++) {
-            buffer[i + 2 * j] = table[from[j] & 15];
-            buffer[i + 2 * j + 1] = table[from[j] >> 4];
-        }
-    }
+    /* Runs have a multiple of 16 rows, so that a row is at the same place of each turn. */
+    const size_t in_turn = in_run * 8 % NEUTRON_MATRIX_TURN_4, at = (size_t)k / NEUTRON_MATRIX_STEP * block * 8 + in_run * 8 - in_turn;
+    const NeutronNibbles nibbles = {
+        .from = part->weights + first * block * inputs / 2 + at * cores + core * NEUTRON_MATRIX_TURN_4 + in_turn,
+        .pitch = block * 8 * cores,
+        .columns = m->group,
+        .mantissa = scale & 1023,
+        .shift = scale >> 10 > 30 ? 30 : scale >> 10, /* products are below 2^18: with 30 or more they are 0 */
+        .bias = part->decode_biases[decode],
+    };
+    decode_group(buffer, &nibbles);
     *values = buffer;
     return m->group;
 }

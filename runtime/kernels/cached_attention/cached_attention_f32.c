@@ -2,6 +2,12 @@
 /* Attention to a cache of int8 keys and values. */
 #include "../language.h"
 
+#if NEUTRON_VECTORS && defined(__x86_64__)
+#include <immintrin.h>
+#elif NEUTRON_VECTORS && defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+
 enum { MOST_SIZE = 512 }; /* sums of so many products of int16 and int8 are below 2^31 */
 
 /* Where the four arrays of the cache are, and its size in bytes. */
@@ -92,59 +98,203 @@ static NEUTRON_INLINE void append(const Attention *a, const NeutronFloat *token,
     }
 }
 
-static NEUTRON_INLINE int32_t product(const uint8_t *query, const int8_t *key, int32_t size) {
-    int32_t sum = 0;
-    for (int32_t i = 0; i < size; i++) sum += neutron_load_16(query + 2 * i) * key[i];
-    return sum;
+/* Lines of the cache, from the first position on that a query sees. */
+typedef struct {
+    const int8_t *bytes;
+    const NeutronFloat *scales;
+    int32_t size, count;
+} Lines;
+
+/* Writes the products of a query's integers and of each line, by the line's scale and a factor. */
+static void score(const Attention *a, const Lines *keys, float factor) {
+    const int8_t *key = keys->bytes;
+    for (int32_t j = 0; j < keys->count; j++, key += keys->size) {
+        int32_t sum = 0;
+        for (int32_t i = 0; i < keys->size; i++) sum += neutron_load_16(a->query + 2 * i) * key[i];
+        a->scores[j] = ((float)sum * keys->scales[j]) * factor;
+    }
 }
 
-/* The scores of a query from a position on, and the largest one. */
-static NEUTRON_INLINE float score(const Attention *a, const int8_t *keys, const NeutronFloat *scales, int32_t count, float factor) {
+/* Adds the values of all lines, each by its weight. */
+static void add_values(const Attention *a, NeutronFloat *to, const Lines *values) {
+    for (int32_t i = 0; i < values->size; i++) to[i] = 0.0f;
+    const int8_t *value = values->bytes;
+    for (int32_t j = 0; j < values->count; j++, value += values->size) {
+        const float weight = a->scores[j];
+        for (int32_t i = 0; i < values->size; i++) to[i] = to[i] + weight * (float)value[i];
+    }
+}
+
+#if NEUTRON_VECTORS && defined(__x86_64__)
+
+NEUTRON_VECTOR static void score_vector(const Attention *a, const Lines *keys, float factor) {
+    const int8_t *key = keys->bytes;
+    for (int32_t j = 0; j < keys->count; j++, key += keys->size) {
+        __m256i sums = _mm256_setzero_si256();
+        int32_t i = 0;
+        for (; i + 16 <= keys->size; i += 16) {
+            const __m256i query = _mm256_loadu_si256((const void *)(a->query + 2 * i));
+            const __m256i bytes = _mm256_cvtepi8_epi16(_mm_loadu_si128((const void *)(key + i)));
+            sums = _mm256_add_epi32(sums, _mm256_madd_epi16(query, bytes));
+        }
+        __m128i four = _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
+        four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4E));
+        int32_t sum = _mm_cvtsi128_si32(four) + _mm_extract_epi32(four, 1);
+        for (; i < keys->size; i++) sum += neutron_load_16(a->query + 2 * i) * key[i];
+        a->scores[j] = ((float)sum * keys->scales[j]) * factor;
+    }
+}
+
+/* 8 * N values, whose sums stay in registers. */
+#define NEUTRON_ADD_BLOCK(N)                                                                                          \
+    {                                                                                                                 \
+        __m256 sums[N];                                                                                               \
+        NEUTRON_UNROLL                                                                                                \
+        for (int n = 0; n < N; n++) sums[n] = _mm256_setzero_ps();                                                    \
+        const int8_t *value = values->bytes + i;                                                                      \
+        for (int32_t j = 0; j < values->count; j++, value += values->size) {                                          \
+            const __m256 weight = _mm256_set1_ps(a->scores[j]);                                                       \
+            NEUTRON_UNROLL                                                                                            \
+            for (int n = 0; n < N; n++) {                                                                             \
+                const __m256i words = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)(value + 8 * n)));           \
+                sums[n] = _mm256_add_ps(sums[n], _mm256_mul_ps(weight, _mm256_cvtepi32_ps(words)));                   \
+            }                                                                                                         \
+        }                                                                                                             \
+        NEUTRON_UNROLL                                                                                                \
+        for (int n = 0; n < N; n++) _mm256_storeu_ps((void *)(to + i + 8 * n), sums[n]);                              \
+        i += 8 * N;                                                                                                   \
+    }
+
+NEUTRON_VECTOR static void add_values_vector(const Attention *a, NeutronFloat *to, const Lines *values) {
+    int32_t i = 0;
+    while (i + 64 <= values->size) NEUTRON_ADD_BLOCK(8)
+    while (i + 8 <= values->size) NEUTRON_ADD_BLOCK(1)
+    for (; i < values->size; i++) {
+        float sum = 0.0f;
+        for (int32_t j = 0; j < values->count; j++) {
+            sum = sum + a->scores[j] * (float)values->bytes[(size_t)j * (size_t)values->size + (size_t)i];
+        }
+        to[i] = sum;
+    }
+}
+
+#elif NEUTRON_VECTORS && defined(__aarch64__)
+
+static void score_vector(const Attention *a, const Lines *keys, float factor) {
+    const int8_t *key = keys->bytes;
+    for (int32_t j = 0; j < keys->count; j++, key += keys->size) {
+        int32x4_t sums[2] = {vdupq_n_s32(0), vdupq_n_s32(0)};
+        int32_t i = 0;
+        for (; i + 8 <= keys->size; i += 8) {
+            const int16x8_t query = vreinterpretq_s16_u8(vld1q_u8(a->query + 2 * i)), words = vmovl_s8(vld1_s8(key + i));
+            sums[0] = vmlal_s16(sums[0], vget_low_s16(query), vget_low_s16(words));
+            sums[1] = vmlal_s16(sums[1], vget_high_s16(query), vget_high_s16(words));
+        }
+        int32_t sum = vaddvq_s32(vaddq_s32(sums[0], sums[1]));
+        for (; i < keys->size; i++) sum += neutron_load_16(a->query + 2 * i) * key[i];
+        a->scores[j] = ((float)sum * keys->scales[j]) * factor;
+    }
+}
+
+/* 8 * N values, whose sums stay in registers. */
+#define NEUTRON_ADD_BLOCK(N)                                                                                          \
+    {                                                                                                                 \
+        float32x4_t sums[2 * N];                                                                                      \
+        NEUTRON_UNROLL                                                                                                \
+        for (int n = 0; n < 2 * N; n++) sums[n] = vdupq_n_f32(0.0f);                                                  \
+        const int8_t *value = values->bytes + i;                                                                      \
+        for (int32_t j = 0; j < values->count; j++, value += values->size) {                                          \
+            const float32x4_t weight = vdupq_n_f32(a->scores[j]);                                                     \
+            NEUTRON_UNROLL                                                                                            \
+            for (int n = 0; n < N; n++) {                                                                             \
+                const int16x8_t words = vmovl_s8(vld1_s8(value + 8 * n));                                             \
+                const float32x4_t low = vcvtq_f32_s32(vmovl_s16(vget_low_s16(words)));                                \
+                const float32x4_t high = vcvtq_f32_s32(vmovl_s16(vget_high_s16(words)));                              \
+                sums[2 * n] = vaddq_f32(sums[2 * n], vmulq_f32(weight, low));                                         \
+                sums[2 * n + 1] = vaddq_f32(sums[2 * n + 1], vmulq_f32(weight, high));                                \
+            }                                                                                                         \
+        }                                                                                                             \
+        NEUTRON_UNROLL                                                                                                \
+        for (int n = 0; n < 2 * N; n++) vst1q_u8((void *)(to + i + 4 * n), vreinterpretq_u8_f32(sums[n]));            \
+        i += 8 * N;                                                                                                   \
+    }
+
+static void add_values_vector(const Attention *a, NeutronFloat *to, const Lines *values) {
+    int32_t i = 0;
+    while (i + 32 <= values->size) NEUTRON_ADD_BLOCK(4)
+    while (i + 8 <= values->size) NEUTRON_ADD_BLOCK(1)
+    for (; i < values->size; i++) {
+        float sum = 0.0f;
+        for (int32_t j = 0; j < values->count; j++) {
+            sum = sum + a->scores[j] * (float)values->bytes[(size_t)j * (size_t)values->size + (size_t)i];
+        }
+        to[i] = sum;
+    }
+}
+
+#else
+
+NEUTRON_FOR_VECTORS(score, (const Attention *a, const Lines *keys, float factor), (a, keys, factor))
+NEUTRON_FOR_VECTORS(add_values, (const Attention *a, NeutronFloat *to, const Lines *values), (a, to, values))
+
+#endif
+
+/* Turns scores into the weights of values, and returns the sum of the exponentials. */
+static NEUTRON_INLINE float weigh(const Attention *a, const NeutronFloat *scales, int32_t count) {
+    if (a->cap != 0.0f) {
+        for (int32_t j = 0; j < count; j++) a->scores[j] = neutron_capped(a->scores[j], a->cap);
+    }
     float most = -neutron_float_of(0x7F800000u);
-    for (int32_t j = 0; j < count; j++) {
-        const int32_t sum = product(a->query, keys + (size_t)j * (size_t)a->p->size, a->p->size);
-        float found = ((float)sum * scales[j]) * factor;
-        if (a->cap != 0.0f) found = neutron_capped(found, a->cap);
-        a->scores[j] = found;
-        most = found > most ? found : most;
-    }
-    return most;
-}
-
-/* The result of a head of queries of a token at a position. */
-static NEUTRON_INLINE void attend_head(const Attention *a, NeutronFloat *to, const NeutronFloat *from, int32_t group, int32_t position) {
-    const NeutronCachedAttentionF32 *p = a->p;
-    prepare(a, to, from, a->query_scale, position);
-    const NeutronRowScale scale = neutron_row_scale(to, p->size, 32767.0f);
-    const bool is_zero = scale.scale == 0.0f && scale.factor == 0.0f;
-    for (int32_t i = 0; i < p->size; i++) {
-        neutron_store_16(a->query + 2 * i, (int16_t)(is_zero ? 0 : neutron_stored(to[i] * scale.factor, 32767.0f)));
-    }
-    const int32_t first = p->window > 0 && position >= p->window ? position - p->window + 1 : 0, count = position - first + 1;
-    const size_t line = (size_t)group * (size_t)p->positions + (size_t)first, size = (size_t)p->size;
-    const float most = score(a, a->keys + line * size, a->key_scales + line, count, scale.scale * a->factor);
+    for (int32_t j = 0; j < count; j++) most = a->scores[j] > most ? a->scores[j] : most;
     for (int32_t j = 0; j < count; j++) a->scores[j] = neutron_exp(a->scores[j] - most);
     const float total = neutron_sum_values(a->scores, count, 0.0f);
-    for (int32_t i = 0; i < p->size; i++) to[i] = 0.0f;
-    for (int32_t j = 0; j < count; j++) {
-        const float weight = a->scores[j] * a->value_scales[line + (size_t)j];
-        const int8_t *value = a->values + (line + (size_t)j) * size;
-        for (int32_t i = 0; i < p->size; i++) to[i] = to[i] + weight * (float)value[i];
+    for (int32_t j = 0; j < count; j++) a->scores[j] = a->scores[j] * scales[j];
+    return total;
+}
+
+/* A head of queries of a token at a position: its integers, and the factor of their scores. */
+static NEUTRON_INLINE float quantize_query(const Attention *a, NeutronFloat *to, const NeutronFloat *from, int32_t position) {
+    const int32_t size = a->p->size;
+    prepare(a, to, from, a->query_scale, position);
+    const NeutronRowScale scale = neutron_row_scale(to, size, 32767.0f);
+    const bool is_zero = scale.scale == 0.0f && scale.factor == 0.0f;
+    for (int32_t i = 0; i < size; i++) {
+        neutron_store_16(a->query + 2 * i, (int16_t)(is_zero ? 0 : neutron_stored(to[i] * scale.factor, 32767.0f)));
     }
+    return scale.scale * a->factor;
+}
+
+NEUTRON_FOR_VECTORS(append, (const Attention *a, const NeutronFloat *token, NeutronFloat *head, int32_t position), (a, token, head, position))
+#if NEUTRON_VECTORS
+NEUTRON_VECTOR static float weigh_vector(const Attention *a, const NeutronFloat *scales, int32_t count) { return weigh(a, scales, count); }
+NEUTRON_VECTOR static float quantize_query_vector(const Attention *a, NeutronFloat *to, const NeutronFloat *from, int32_t position) {
+    return quantize_query(a, to, from, position);
+}
+#endif
+
+/* The result of a head of queries of a token at a position. */
+static void attend_head(const Attention *a, NeutronFloat *to, const NeutronFloat *from, int32_t group, int32_t position) {
+    const NeutronCachedAttentionF32 *p = a->p;
+    const float factor = NEUTRON_FASTEST(quantize_query)(a, to, from, position);
+    const int32_t first = p->window > 0 && position >= p->window ? position - p->window + 1 : 0, count = position - first + 1;
+    const size_t line = (size_t)group * (size_t)p->positions + (size_t)first, size = (size_t)p->size;
+    const Lines keys = {a->keys + line * size, a->key_scales + line, p->size, count};
+    const Lines values = {a->values + line * size, a->value_scales + line, p->size, count};
+    NEUTRON_FASTEST(score)(a, &keys, factor);
+    const float total = NEUTRON_FASTEST(weigh)(a, values.scales, count);
+    NEUTRON_FASTEST(add_values)(a, to, &values);
     for (int32_t i = 0; i < p->size; i++) to[i] = to[i] / total;
 }
 
-static NEUTRON_INLINE void attend(const Attention *a, NeutronFloat *to, const NeutronFloat *token, int32_t position) {
+static void attend(const Attention *a, NeutronFloat *to, const NeutronFloat *token, int32_t position) {
     const NeutronCachedAttentionF32 *p = a->p;
     const size_t size = (size_t)p->size;
-    append(a, token, to, position); /* the output has room for a head before its results are there */
+    NEUTRON_FASTEST(append)(a, token, to, position); /* the output has room for a head before its results are there */
     for (int32_t h = 0; h < p->heads; h++) {
         const int32_t group = (int32_t)((int64_t)h * p->groups / p->heads);
         attend_head(a, to + (size_t)h * size, token + (size_t)h * size, group, position);
     }
 }
-
-NEUTRON_FOR_VECTORS(attend, (const Attention *a, NeutronFloat *to, const NeutronFloat *token, int32_t position), (a, to, token, position))
 
 void cached_attention_f32_run(const NeutronKernelCall *call) {
     const NeutronCachedAttentionF32 *p = call->params;
@@ -172,6 +322,6 @@ void cached_attention_f32_run(const NeutronKernelCall *call) {
     const int64_t given = neutron_integer_at(call, p->span, 0), last = p->positions - count;
     const int32_t position = (int32_t)(given < 0 ? 0 : given > last ? last : given);
     for (int32_t row = 0; row < count; row++) {
-        NEUTRON_FASTEST(attend)(&attention, neutron_float_row(bases, out, row), neutron_float_row(bases, in, row), position + row);
+        attend(&attention, neutron_float_row(bases, out, row), neutron_float_row(bases, in, row), position + row);
     }
 }

@@ -16,6 +16,7 @@ typedef struct {
     const NeutronBuffer *input, *output;
     const NeutronFloat *scales, *bias;
     float cap;
+    NeutronDecode decode;
     int32_t inputs; /* with the zeros behind them */
 } Layer;
 
@@ -103,7 +104,7 @@ static NEUTRON_INLINE void multiply_tokens(const Layer *layer, const Tokens *tok
             for (int32_t k = 0; k < part.inputs;) {
                 int8_t decoded[NEUTRON_MATRIX_MOST_GROUP];
                 const int8_t *weights, *token = tokens->integers + i * m->part_inputs + k;
-                const int32_t count = neutron_matrix_piece(m, &part, channel, k, decoded, &weights);
+                const int32_t count = neutron_matrix_piece(m, &part, channel, k, layer->decode, decoded, &weights);
                 for (int32_t t = 0; t < tokens->count; t++, token += layer->inputs) sums[t] += dot(weights, token, count);
                 k += count;
             }
@@ -248,6 +249,7 @@ void dynamic_linear_f32_run(const NeutronKernelCall *call) {
         .scales = neutron_float_constant(call->bases, p->scales_base, p->scales_offset),
         .bias = neutron_float_constant(call->bases, p->bias_base, p->bias_offset),
         .cap = neutron_float_of(p->cap_bits),
+        .decode = NEUTRON_FASTEST(neutron_decode),
         .inputs = neutron_matrix_inputs(matrix_of(p)),
     };
     const int32_t tokens = neutron_token_count(call, p->span, p->last != 0 ? input->rows : output->rows);

@@ -37,7 +37,7 @@ static void embed(const NeutronKernelCall *call, int32_t token, NeutronFloat *to
         for (int32_t k = 0; k < part.inputs;) {
             int8_t decoded[NEUTRON_MATRIX_MOST_GROUP];
             const int8_t *values;
-            const int32_t count = neutron_matrix_piece(m, &part, token, k, decoded, &values);
+            const int32_t count = neutron_matrix_piece(m, &part, token, k, NEUTRON_FASTEST(neutron_decode), decoded, &values);
             for (int32_t j = 0; j < count && column < p->inputs; j++, column++) to[column] = ((float)values[j] * scale) * multiplier;
             k += count;
         }
