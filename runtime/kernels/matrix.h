@@ -21,7 +21,8 @@ enum {
     NEUTRON_MATRIX_TURN_4 = 128,
     NEUTRON_MATRIX_DECODE_TURN = 8192,
     NEUTRON_MATRIX_MOST_INPUTS = 131072, /* sums of so many products are below 2^31 */
-    NEUTRON_MATRIX_MOST_GROUP = 128
+    NEUTRON_MATRIX_MOST_GROUP = 128,
+    NEUTRON_MATRIX_DECODED = 256 /* a multiple of every group */
 };
 
 /* The words of a matrix in a parameter block, from `inputs` on. */
@@ -174,41 +175,69 @@ NEUTRON_FOR_VECTORS(neutron_decode, (int8_t *to, const NeutronNibbles *of), (to,
 
 #endif
 
-/* Columns of a row of a part, from column k on, which is a multiple of 16 or of the group: sets where they are, and returns their number. `buffer` has
- * room for a group's. */
-static NEUTRON_INLINE int32_t neutron_matrix_piece(const NeutronMatrixWords *m, const NeutronMatrixPart *part, int32_t row, int32_t k,
-                                                   NeutronDecode decode_group, int8_t *buffer, const int8_t **values) {
+/* A row of a part. */
+typedef struct {
+    const uint8_t *from; /* of int8 weights the core's first turn, of int4 weights the first 8 bytes */
+    const uint8_t *decode_scales; /* of the first group */
+    const int8_t *decode_biases;
+    size_t first; /* the first byte of the row in its core's run */
+    size_t pitch; /* of int4 weights, from 16 columns to the next */
+    size_t decode_pitch; /* from a group to the next */
+} NeutronMatrixRow;
+
+static inline NeutronMatrixRow neutron_matrix_row(const NeutronMatrixWords *m, const NeutronMatrixPart *part, int32_t row) {
     const size_t cores = (size_t)part->cores, block = (size_t)part->block, inputs = (size_t)part->inputs;
-    const size_t run = (size_t)row / block, in_run = (size_t)row % block;
-    const size_t first = run / cores * cores, core = run % cores; /* the first run of the block */
+    const size_t run = (size_t)row / block, in_run = (size_t)row % block, core = run % cores, first = run - core; /* of the block */
+    NeutronMatrixRow found = {.first = in_run * inputs};
     if (m->bits == 8) {
-        const size_t at = in_run * inputs + (size_t)k, in_turn = at % NEUTRON_MATRIX_TURN;
-        const uint8_t *runs = part->weights + first * block * inputs;
-        if (cores == 1) {
-            *values = (const int8_t *)runs + at;
-            return part->inputs - k;
-        }
-        *values = (const int8_t *)runs + (at - in_turn) * cores + core * NEUTRON_MATRIX_TURN + in_turn;
-        const int32_t left = part->inputs - k, of_turn = (int32_t)(NEUTRON_MATRIX_TURN - in_turn);
-        return left < of_turn ? left : of_turn;
+        found.from = part->weights + first * block * inputs + core * NEUTRON_MATRIX_TURN;
+        return found;
     }
-    const size_t group = (size_t)k / (size_t)m->group, groups = inputs / (size_t)m->group;
-    const size_t decode = (first + core) * block * groups + group * block + in_run;
-    uint16_t scale;
-    memcpy(&scale, part->decode_scales + 2 * decode, sizeof scale);
     /* Runs have a multiple of 16 rows, so that a row is at the same place of each turn. */
-    const size_t in_turn = in_run * 8 % NEUTRON_MATRIX_TURN_4, at = (size_t)k / NEUTRON_MATRIX_STEP * block * 8 + in_run * 8 - in_turn;
-    const NeutronNibbles nibbles = {
-        .from = part->weights + first * block * inputs / 2 + at * cores + core * NEUTRON_MATRIX_TURN_4 + in_turn,
-        .pitch = block * 8 * cores,
-        .columns = m->group,
-        .mantissa = scale & 1023,
-        .shift = scale >> 10 > 30 ? 30 : scale >> 10, /* products are below 2^18: with 30 or more they are 0 */
-        .bias = part->decode_biases[decode],
-    };
-    decode_group(buffer, &nibbles);
+    const size_t in_turn = in_run * 8 % NEUTRON_MATRIX_TURN_4, groups = inputs / (size_t)m->group;
+    const size_t decode = run * block * groups + in_run;
+    found.from = part->weights + first * block * inputs / 2 + (in_run * 8 - in_turn) * cores + core * NEUTRON_MATRIX_TURN_4 + in_turn;
+    found.pitch = block * 8 * cores;
+    found.decode_scales = part->decode_scales + 2 * decode;
+    found.decode_biases = part->decode_biases + decode;
+    found.decode_pitch = block;
+    return found;
+}
+
+/* Columns of a row of int8 weights from column k on, a multiple of 16: sets where they are, and returns their number. */
+static NEUTRON_INLINE int32_t neutron_matrix_columns(const NeutronMatrixPart *part, const NeutronMatrixRow *row, int32_t k,
+                                                     const int8_t **values) {
+    const size_t at = row->first + (size_t)k;
+    const int32_t left = part->inputs - k;
+    if (part->cores == 1) {
+        *values = (const int8_t *)row->from + at;
+        return left;
+    }
+    const size_t in_turn = at % NEUTRON_MATRIX_TURN;
+    *values = (const int8_t *)row->from + (at - in_turn) * (size_t)part->cores + in_turn;
+    const int32_t of_turn = (int32_t)(NEUTRON_MATRIX_TURN - in_turn);
+    return left < of_turn ? left : of_turn;
+}
+
+/* Columns of a row of weights of 8 or 4 bits from column k on, a multiple of 16 or of the group. `buffer` has room for
+ * NEUTRON_MATRIX_DECODED integers. */
+static NEUTRON_INLINE int32_t neutron_matrix_piece(const NeutronMatrixWords *m, const NeutronMatrixPart *part, const NeutronMatrixRow *row,
+                                                   int32_t k, NeutronDecode decode_group, int8_t *buffer, const int8_t **values) {
+    if (m->bits == 8) return neutron_matrix_columns(part, row, k, values);
+    const int32_t left = part->inputs - k, count = left < NEUTRON_MATRIX_DECODED ? left : NEUTRON_MATRIX_DECODED;
+    size_t decode = (size_t)(k / m->group) * row->decode_pitch;
+    NeutronNibbles nibbles = {.from = row->from + (size_t)(k / NEUTRON_MATRIX_STEP) * row->pitch, .pitch = row->pitch, .columns = m->group};
+    const size_t of_group = (size_t)(m->group / NEUTRON_MATRIX_STEP) * row->pitch;
+    for (int32_t i = 0; i < count; i += m->group, decode += row->decode_pitch, nibbles.from += of_group) {
+        uint16_t scale;
+        memcpy(&scale, row->decode_scales + 2 * decode, sizeof scale);
+        nibbles.mantissa = scale & 1023;
+        nibbles.shift = scale >> 10 > 30 ? 30 : scale >> 10; /* products are below 2^18: with 30 or more they are 0 */
+        nibbles.bias = row->decode_biases[decode];
+        decode_group(buffer + i, &nibbles);
+    }
     *values = buffer;
-    return m->group;
+    return count;
 }
 
 #endif

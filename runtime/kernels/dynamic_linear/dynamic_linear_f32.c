@@ -101,10 +101,11 @@ static NEUTRON_INLINE void multiply_tokens(const Layer *layer, const Tokens *tok
         int32_t sums[TOKENS] = {0};
         for (int32_t i = 0; i < parts; i++) {
             const NeutronMatrixPart part = neutron_matrix_part(layer->call->bases, m, i);
+            const NeutronMatrixRow row = neutron_matrix_row(m, &part, channel);
             for (int32_t k = 0; k < part.inputs;) {
-                int8_t decoded[NEUTRON_MATRIX_MOST_GROUP];
+                int8_t decoded[NEUTRON_MATRIX_DECODED];
                 const int8_t *weights, *token = tokens->integers + i * m->part_inputs + k;
-                const int32_t count = neutron_matrix_piece(m, &part, channel, k, layer->decode, decoded, &weights);
+                const int32_t count = neutron_matrix_piece(m, &part, &row, k, layer->decode, decoded, &weights);
                 for (int32_t t = 0; t < tokens->count; t++, token += layer->inputs) sums[t] += dot(weights, token, count);
                 k += count;
             }

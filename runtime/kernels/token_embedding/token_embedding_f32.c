@@ -34,10 +34,11 @@ static void embed(const NeutronKernelCall *call, int32_t token, NeutronFloat *to
     int32_t column = 0;
     for (int32_t i = 0; i < neutron_matrix_parts(m); i++) {
         const NeutronMatrixPart part = neutron_matrix_part(call->bases, m, i);
+        const NeutronMatrixRow row = neutron_matrix_row(m, &part, token);
         for (int32_t k = 0; k < part.inputs;) {
-            int8_t decoded[NEUTRON_MATRIX_MOST_GROUP];
+            int8_t decoded[NEUTRON_MATRIX_DECODED];
             const int8_t *values;
-            const int32_t count = neutron_matrix_piece(m, &part, token, k, NEUTRON_FASTEST(neutron_decode), decoded, &values);
+            const int32_t count = neutron_matrix_piece(m, &part, &row, k, NEUTRON_FASTEST(neutron_decode), decoded, &values);
             for (int32_t j = 0; j < count && column < p->inputs; j++, column++) to[column] = ((float)values[j] * scale) * multiplier;
             k += count;
         }
