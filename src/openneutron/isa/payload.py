@@ -166,13 +166,13 @@ def _heading(blob: bytes, size: int, versions: Sequence[int]) -> _Heading:
         raise InvalidProgramError("payload: it holds no Neutron microcode.")
     formats = blob[3 : 3 + inputs + outputs]
     maps = blob[3 + inputs + outputs : size - 1]
-    for name, values, known in (
+    for name, values, accepted in (
         ("input", formats[:inputs], frozenset(Format)),
         ("output", formats[inputs:], OUTPUT_FORMATS),
     ):
-        if not known.issuperset(values):
+        if not accepted.issuperset(values):
             raise InvalidProgramError(
-                f"payload: it has an {name} of format {max(values)}; 0 to {max(known)} are known."
+                f"payload: it has an {name} of format {max(values)}; 0 to {max(accepted)} are known."
             )
     return _Heading(
         tuple(Format(value) for value in formats[:inputs]),
