@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Runs a program with matrix products on the NPU: run_jobs PROGRAM INPUT OUTPUT. PROGRAM is a file as fuzz_seeds.py writes it, INPUT has the
- * bytes of all inputs, OUTPUT gets those of all outputs. The NPU's driver is found as a .pte's is. */
+ * bytes of all inputs of each run in turn, OUTPUT gets those of all outputs of each run. The program's states are kept between the runs. The
+ * NPU's driver is found as a .pte's is. */
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +23,11 @@ static void *aligned(size_t size) {
     void *memory = aligned_alloc(PAGE, (size + PAGE) / PAGE * PAGE);
     if (memory == NULL) exit(2);
     return memory;
+}
+
+static bool at_end(FILE *file) {
+    const int next = getc(file);
+    return next == EOF || ungetc(next, file) == EOF;
 }
 
 static void read_exactly(FILE *file, void *to, size_t size) {
@@ -49,21 +56,25 @@ int main(int count, char **arguments) {
     const NeutronModelConfig config = {microcode, shared, NULL, 0};
     require("init", neutronInit());
     require("prepare", neutronModelPrepare(&config, &handle));
+    if (header->state_size != 0) require("state", neutronSetState(handle, aligned(header->state_size), header->state_size));
+    void *buffers[MOST];
     const void *inputs[MOST];
     void *outputs[MOST + 3];
     for (uint32_t i = 0; i < header->input_count; i++) {
-        void *memory = aligned(bindings[i].size);
-        read_exactly(input, memory, bindings[i].size);
-        inputs[i] = memory;
+        buffers[i] = aligned(bindings[i].size);
+        inputs[i] = buffers[i];
     }
     for (uint32_t i = 0; i < header->output_count; i++) outputs[i] = aligned(bindings[header->input_count + i].size);
     outputs[header->output_count] = shared + start;
     outputs[header->output_count + 1] = outputs[header->output_count + 2] = NULL;
     const NeutronDataConfig data = {inputs, outputs, NULL, aligned(header->prefetch_size)};
-    require("run", neutronRunBlocking(handle, &data));
-    for (uint32_t i = 0; i < header->output_count; i++) {
-        fwrite(outputs[i], 1, bindings[header->input_count + i].size, output);
-    }
+    do {
+        for (uint32_t i = 0; i < header->input_count; i++) read_exactly(input, buffers[i], bindings[i].size);
+        require("run", neutronRunBlocking(handle, &data));
+        for (uint32_t i = 0; i < header->output_count; i++) {
+            fwrite(outputs[i], 1, bindings[header->input_count + i].size, output);
+        }
+    } while (!at_end(input));
     neutronModelUnprepare(handle);
     neutron_host_jobs_release(shared);
     return fclose(output) == 0 ? 0 : 2;

@@ -12,6 +12,12 @@ from openneutron.language.decoder import Activation, Decoder, Floats, Layer, Mat
 
 WIDTHS = (16, 24, 32, 40, 48, 64, 72, 96)
 HIDDEN = (16, 32, 56, 64, 96, 128)
+WIDE = (1040, 1056, 2304, 5184, 5760)
+"""Hidden sizes whose matrices are divided along K, for a job or for its decode scales."""
+
+FIRST_WIDE = 10_000
+"""The first seed from which about half of the layers have a hidden size of ``WIDE``."""
+
 HEAD_SIZES = (8, 12, 16, 20, 24, 32)
 HEADS = ((1, 1), (2, 2), (2, 1), (4, 2), (4, 1), (3, 3), (6, 2), (3, 1), (4, 4))
 """The heads of queries, and of keys and values: one each, multi-head, grouped-query and multi-query."""
@@ -59,6 +65,7 @@ class Drawing:
     has_head_norms: bool
     has_after_norms: bool
     rotary: Rotary | None
+    hidden: tuple[int, ...] = HIDDEN
 
     def chance(self, share: float) -> bool:
         return bool(self.random.random() < share)
@@ -77,7 +84,7 @@ class Drawing:
         return Norm(1 + scaled(self.random, channels, spread=0.2), bias)
 
     def layer(self) -> Layer:
-        hidden, inner = int(self.random.choice(HIDDEN)), self.heads * self.size
+        hidden, inner = int(self.random.choice(self.hidden)), self.heads * self.size
         return Layer(
             attention_norm=self.norm(self.width),
             qkv=self.matrix(inner + 2 * self.groups * self.size, self.width),
@@ -131,6 +138,7 @@ def random_decoder(seed: int) -> Decoder:
         has_head_norms=has_head_norms,
         has_after_norms=has_after_norms,
         rotary=rotary,
+        hidden=(*HIDDEN, *(WIDE if seed >= FIRST_WIDE else ())),
     )
     return _of(seed, drawing)
 

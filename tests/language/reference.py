@@ -68,11 +68,11 @@ def erf(v: Floats) -> Floats:
 
 def quantized(x: Floats, limit: int) -> tuple[npt.NDArray[np.float64], Floats]:
     """Return the last axis as integers from -limit to limit, held as float64, and the float32 scale of each row."""
-    largest = np.abs(x).max(axis=-1)
+    largest = np.fmax.reduce(np.abs(x), axis=-1, initial=f32(0))
     small = largest < f32(2.0**-100)
     safe = np.where(small, f32(1), largest)
     scaled = x * (f32(limit) / safe)[..., None]
-    integers = np.clip(np.rint(scaled), f32(-limit), f32(limit))
+    integers = np.clip(np.rint(np.where(np.isnan(scaled), f32(0), scaled)), f32(-limit), f32(limit))
     return (
         np.where(small[..., None], f32(0), integers).astype(np.float64),
         np.where(small, f32(0), safe / f32(limit)),
@@ -174,7 +174,7 @@ class Reference:
         ids = np.asarray(tokens, np.int64)
         positions = position + np.arange(len(ids))
         self.steps = {}
-        with np.errstate(over="ignore", under="ignore"):
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             x = self._keep("embedding", self._embedded(ids, positions))
             for number, layer in enumerate(d.layers):
                 x = self._layer(number, layer, x, positions)

@@ -62,7 +62,7 @@ def library_in(folder: Path) -> Built:
 
 def runner_of_jobs(library: Built) -> Callable[[Program, bytes], bytes]:
     """Return a function that runs a program with matrix products on the modelled NPU in qemu-user, from the bytes of all inputs to those of
-    all outputs. The model's library is found as NXP's driver is."""
+    all outputs, once for each set of inputs. States are kept between these runs. The model's library is found as NXP's driver is."""
     folder = library.folder
     includes = [f"-I{ROOT / 'runtime' / name}" for name in ("include", "ports/host")]
     source = ROOT / "tests" / "driver" / "run_jobs.c"
