@@ -8,12 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from openneutron import targets
 from openneutron.compiler.select.calls import Constant, JobWeights
 from openneutron.device import neutron_jobs as jobs
+from openneutron.device.device_model import DeviceModel
 from openneutron.device.simulator.simulator import Simulator
 from openneutron.errors import DriverError
 from openneutron.language.decoder import Matrix, rotary_angles
-from openneutron.language.program import matrix_words
+from openneutron.language.program import _tables, matrix_words
 from tests.language import arithmetic
 from tests.language.arithmetic import Floats
 from tests.language.kernel_calls import Single, bits, floats_of, span
@@ -74,8 +76,35 @@ def linear_call(matrix: Matrix, release: str, sizes: jobs.KnownSizes, rows: int,
     call.floats("output", 1 if given.get("last") else rows, matrix.rows)
     packed = constants["weights"]
     assert isinstance(packed, JobWeights)
-    call.memory("memory", memory * packed.inputs)
+    job_rows = given.get("job_rows", 0)
+    lines = -(-job_rows * packed.inputs // 64) * 64 + 4 * len(packed.parts) * job_rows * packed.channels
+    call.memory("memory", max(memory * packed.inputs, lines + 128 if job_rows else 0))
     return call
+
+
+def as_jobs(matrix: Matrix, release: str, sizes: jobs.KnownSizes, rows: int, first: int, job_rows: int) -> Single:
+    """Return a linear layer whose runs of ``first`` tokens or more are jobs of at most ``job_rows`` rows."""
+    form, packed = jobs.release(release), JobWeights(matrix.values, release, sizes, matrix.int4)
+    kind = jobs.kind(True, packed.group is not None or form.int8_packed) if form.kind_in_header else 0
+    given = {"job_from": first, "job_rows": job_rows, "job_kind": kind, "flipped": 0 if form.kind_in_header else 128}
+    call = linear_call(matrix, release, sizes, rows, 0, **given)
+    call.constants = {**call.constants, "job": _tables(packed, form)}
+    return call
+
+
+@EVERY_FORM
+def test_the_npu_gives_the_same_bits(release: str, sizes: jobs.KnownSizes, group: int) -> None:
+    rows, columns, matrix = 19, 329, random_matrix(1, 71, 329, group)
+    x, residual, bias = random_floats(2, rows, columns), random_floats(3, rows, 71), random_floats(5, 71)
+    call = as_jobs(matrix, release, sizes, rows, 4, 7)
+    expected = np.stack([arithmetic.linear(row, matrix.values, matrix.scales, bias) for row in x])
+    target = targets.host_with_jobs(targets.described("imx95"))
+    with DeviceModel(release=release) as model, Simulator(call.program(target)) as simulator:
+        for count, multiplied in ((18, 3), (4, 4), (3, 4)):
+            found = floats_of(simulator.run([x, residual, span(0, count)]), rows)
+            equal(found[:count], expected[:count])
+            assert model.counts().jobs == multiplied * (1 if sizes is ONE_PART else 3)
+        assert not model.counts().violations, model.violation()
 
 
 @EVERY_FORM

@@ -154,7 +154,8 @@ static float put_row(const Layer *layer, const NeutronJobMemory *memory, const N
         neutron_quantize_8((int8_t *)to, x + first, there, scale);
         memset(to + there, 0, (size_t)(inputs - there));
         if (layer->p->flipped == 0) continue;
-        for (int32_t i = 0; i < inputs; i++) to[i] ^= (uint8_t)layer->p->flipped;
+        /* The job's biases are those of the layer's inputs: the zeros behind them stay 0. */
+        for (int32_t i = 0; i < there; i++) to[i] ^= (uint8_t)layer->p->flipped;
     }
     return scale.scale;
 }
