@@ -77,9 +77,9 @@ def _moved_bytes(call: KernelCall) -> int:
 
 
 def test_the_calls_are_of_most_kernels() -> None:
-    """The graphs have no recurrent layers of PyTorch and no copies between memories."""
-    seen = {call.kernel for call in _calls()}
-    assert len(seen) > 0.75 * len(KERNELS), sorted({row.name for row in KERNELS} - seen)
+    """The graphs have no recurrent layers of PyTorch and no copies between memories, and they are no language models."""
+    seen, known = {call.kernel for call in _calls()}, {row.name for row in KERNELS if not row.name.endswith("_f32")}
+    assert len(seen) > 0.75 * len(known), sorted(known - seen)
 
 
 @EVERY_CHIP

@@ -23,7 +23,7 @@ from openneutron.isa.kernel_selection import KernelSelection, called_kernels
 from openneutron.isa.rows import KERNELS
 from tests.support import programs, random_graphs
 from tests.support.altered_programs import CODES
-from tests.support.fuzz_seeds import of_jobs, seeds, write_seeds
+from tests.support.fuzz_seeds import of_jobs, of_language, seeds, write_seeds
 from tests.support.fuzzer import VARIANTS, build
 from tests.support.programs import comparison
 
@@ -32,7 +32,11 @@ MUTATIONS = 30_000
 
 
 def test_seeds_call_every_kernel() -> None:
-    called = {operator.row.name for program in (*seeds(), *of_jobs()) for operator in decode(program).operators}
+    called = {
+        operator.row.name
+        for program in (*seeds(), *of_jobs(), *of_language())
+        for operator in decode(program).operators
+    }
     assert called == {row.name for row in KERNELS}
 
 
@@ -77,7 +81,7 @@ def test_mutations(variant: str, built: Callable[[str], Path], tmp_path: Path) -
         str(list(VARIANTS).index(variant)),
         "0",
         str(MUTATIONS),
-        *write_seeds(tmp_path, (*seeds(), *of_jobs())),
+        *write_seeds(tmp_path, (*seeds(), *of_jobs(), *of_language())),
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-6000:]

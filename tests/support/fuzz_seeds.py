@@ -10,12 +10,17 @@ import struct
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from openneutron import litert, targets
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.rewrite.jobs import KERNELS as JOB_KERNELS
 from openneutron.compiler.schedule.schedule import Loop, Rows
+from openneutron.device.neutron_jobs import Int4Weights
 from openneutron.ir import Graph
 from openneutron.isa import Program, Record, decode, encode
+from openneutron.language.decoder import Activation, Decoder, Layer, Matrix, Norm, Rotary, rotary_angles
+from openneutron.language.program import Plan, compiled, never
 from tests.fuzz import driver
 from tests.support import programs, random_graphs, random_wide, token_blocks
 from tests.support.attention_graphs import attention, block
@@ -131,6 +136,27 @@ def of_jobs() -> tuple[Program, ...]:
             compile_graph(graph, driver.with_release(), CompileOptions(io_place="arena")).program for graph in graphs
         ]
     return tuple(each for each in compiled if any(call.row.name in JOB_KERNELS for call in decode(each).operators))
+
+
+@functools.cache
+def of_language() -> tuple[Program, ...]:
+    """Small decoders of int8 and of int4 weights: random inputs are no tokens, so that a run of them ends with an error."""
+    return tuple(compiled(_decoder(bits), targets.described("cortex-a55"), Plan(3, never)).program for bits in (8, 4))
+
+
+def _decoder(bits: int) -> Decoder:
+    random = np.random.default_rng(bits)
+
+    def matrix(rows: int, columns: int) -> Matrix:
+        values = random.integers(-8, 8, (rows, columns), dtype=np.int8)
+        int4 = Int4Weights.exact(values, 32) if bits == 4 else None
+        return Matrix(values, np.full(rows, 0.01, np.float32), int4)
+
+    ones = Norm(np.ones(32, np.float32))
+    rotary = Rotary(rotary_angles([1.0, 0.1], 8))
+    layer = Layer(ones, matrix(64, 32), matrix(32, 32), matrix(128, 32), matrix(32, 64), ones, rotary=rotary)
+    words = matrix(24, 32)
+    return Decoder("small", (layer,), words, words, ones, 4, 2, 8, 8, Activation.SILU, 1e-6, 0.35)
 
 
 def covering() -> list[Program]:
