@@ -25,9 +25,9 @@ def measured(libraries: Mapping[Build, Library]) -> Measured:
     return measure(libraries[Build("gcc", "-Os")], network_selections())
 
 
-def test_all_kernels_fit_into_88_kib(measured: Measured) -> None:
+def test_all_kernels_fit_into_97_kib(measured: Measured) -> None:
     assert 10 * KIB < kernels_text(measured) <= 88 * KIB
-    assert flash(measured.whole) <= 88 * KIB, "with the driver, its texts and the C library"
+    assert flash(measured.whole) <= 97 * KIB, "with the driver, its texts and the C library"
 
 
 _CONVOLUTIONS = ("conv_2d_s8", "conv_2d_1x1_s8", "softmax_s8")
