@@ -371,6 +371,14 @@ COMMANDS: dict[str, dict[str, Schema]] = {
             )
         ),
     },
+    "generate": {
+        "file": TEXT,
+        "text": TEXT,
+        "ended_by": {"enum": ["end", "stop", "length", "interrupted"]},
+        "prompt_tokens": WHOLE,
+        "tokens": several(WHOLE),
+        "simulated": record({"first_token_seconds": NUMBER, "tokens_per_second": or_null(NUMBER)}),
+    },
     "demo": {
         "test_images": WHOLE,
         "correct": by_name(WHOLE),

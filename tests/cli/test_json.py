@@ -54,8 +54,8 @@ ARGUMENTS = {
 }
 
 
-ELSEWHERE = {"accuracy", "board make", "board read", "demo", "quantize"}
-"""Commands with tests of their own: those that compile PyTorch models, and those of tests/board."""
+ELSEWHERE = {"accuracy", "board make", "board read", "demo", "generate", "quantize"}
+"""Commands with tests of their own: those that compile PyTorch models, and those of tests/board and tests/language."""
 
 
 def test_every_command_is_tried() -> None:

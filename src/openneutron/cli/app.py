@@ -46,6 +46,7 @@ class Command:
 COMMANDS = {
     "compile": Command("cli.compile:compile_model", "Compile models to .pte or .tflite files.", True),
     "run": Command("features.run.command:run_file", "Run a compiled file on the simulated NPU."),
+    "generate": Command("features.generate.command:generate", "Continue a prompt with a compiled language model."),
     "profile": Command("features.profile.command:profile_file", "Run a compiled file and show where its time goes."),
     "explain": Command(
         "features.report.command:explain",

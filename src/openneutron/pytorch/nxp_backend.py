@@ -211,7 +211,7 @@ class NeutronBackend(BackendDetails):
         cls, edge_program: ExportedProgram, compile_specs: list[CompileSpec]
     ) -> ExportedProgram:
         """Return the program itself, since ``preprocess`` only reads it. For a partition of ExecuTorch's NXP backend, return the copy that that backend makes."""
-        other = _other_backend(compile_specs)
+        other = None if _made(edge_program) else _other_backend(compile_specs)
         if other is not None:
             copied: ExportedProgram = other.copy_exported_program_for_preprocess(edge_program, compile_specs)
             return copied
@@ -219,6 +219,8 @@ class NeutronBackend(BackendDetails):
 
     @staticmethod
     def preprocess(edge_program: ExportedProgram, compile_specs: list[CompileSpec]) -> PreprocessResult:
+        if made_before := _made(edge_program):
+            return PreprocessResult(processed_bytes=made_before)
         other = _other_backend(compile_specs)
         if other is not None:
             return other.preprocess(edge_program, compile_specs)
@@ -254,6 +256,15 @@ class NeutronBackend(BackendDetails):
         compiles = [(partial(cls.preprocess, program, specs), partial(decode, specs)) for program, specs in pairs]
         made = iter(all_compiled(compiles))
         return {method: [next(made) for _ in programs] for method, programs in edge_programs.items()}
+
+
+PAYLOAD = "openneutron_payload"
+"""The key in a node's ``meta`` for the payload of a partition that was compiled before. The node is the partition's only operator."""
+
+
+def _made(program: ExportedProgram) -> bytes:
+    """Return the payload of a partition that was compiled before; no bytes for any other partition."""
+    return next((bytes(node.meta[PAYLOAD]) for node in program.graph_module.graph.nodes if PAYLOAD in node.meta), b"")
 
 
 _STANDS_FOR = "openneutron_stands_for"

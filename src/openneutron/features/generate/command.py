@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The command ``generate``."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from openneutron.cli import output
+from openneutron.device.files import content, existing
+from openneutron.device.simulator import THREADS, shared_by
+from openneutron.device.third_party import suppressed
+from openneutron.errors import InvalidOptionError
+from openneutron.features.report.units import plural
+from openneutron.language.generation import Sampling, pieces, tokens
+from openneutron.language.model import LanguageModel
+from openneutron.language.text import TOKENIZER, TextStream, Tokenizer, chat
+
+Clock = Callable[[], float]
+
+
+@dataclass(slots=True)
+class Watched:
+    """The tokens of a generation as they come, with the seconds until the first one and until the last one."""
+
+    source: Iterator[int]
+    clock: Clock = time.perf_counter
+    found: list[int] = field(default_factory=list)
+    first_seconds: float = 0.0
+    seconds: float = 0.0
+
+    def __iter__(self) -> Iterator[int]:
+        begun = self.clock()
+        for token in self.source:
+            self.seconds = self.clock() - begun
+            if not self.found:
+                self.first_seconds = self.seconds
+            self.found.append(token)
+            yield token
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Return the tokens after the first one, by the seconds that they took; None for fewer than two tokens."""
+        later = self.seconds - self.first_seconds
+        return (len(self.found) - 1) / later if len(self.found) > 1 and later > 0 else None
+
+    def text(self, prompt: int) -> str:
+        """Return the line about the time, which is that of the simulation on this computer."""
+        rate = self.tokens_per_second
+        after = "" if rate is None else f", {rate:.3g} tokens/s after it"
+        counts = f"{plural(prompt, 'token')} of prompt, {plural(len(self.found), 'token')}"
+        return f"{counts}; simulated: {self.first_seconds:.3g} s to the first token{after}"
+
+
+def generate(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A language model's .pte.")],
+    prompt: Annotated[str, typer.Option("--prompt", "-p", metavar="TEXT", help="The text to continue.")],
+    tokenizer: Annotated[
+        Path | None,
+        typer.Option(metavar="tokenizer.json", help="The model's tokenizer; default: tokenizer.json beside FILE."),
+    ] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(metavar="N", help="The most tokens; default: until the cache is full.")
+    ] = None,
+    temperature: Annotated[
+        float, typer.Option(metavar="T", help="0 takes the most likely token; larger values draw less likely ones too.")
+    ] = 0.0,
+    top_p: Annotated[
+        float,
+        typer.Option(metavar="P", help="Draw among the most likely tokens, whose probabilities together reach P."),
+    ] = 1.0,
+    seed: Annotated[int, typer.Option(metavar="SEED", help="The seed of random numbers.")] = 0,
+    stop: Annotated[
+        list[str] | None, typer.Option(metavar="TEXT", help="End the text before this one; repeat it for several.")
+    ] = None,
+    as_chat: Annotated[
+        bool,
+        typer.Option(
+            "--chat", help="The prompt is a user's message: write it by the chat template beside the tokenizer."
+        ),
+    ] = False,
+    system: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="The system's message in front of the prompt, with --chat.")
+    ] = None,
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help=f"Threads that compute each kernel call together; the text does not depend on it. Default: {THREADS}, or 1.",
+        ),
+    ] = None,
+    as_json: output.AsJson = False,
+    quiet: output.Quiet = False,
+) -> None:
+    """Continue a prompt with a compiled language model, on the simulated NPU.
+
+    The text is on standard output as it comes. The tokens and seconds of the simulation follow on standard error.
+    """
+    if system is not None and not as_chat:
+        raise InvalidOptionError("--system: it is a part of a chat. Give --chat too.")
+    path = existing(file)
+    place = path.with_name(TOKENIZER) if tokenizer is None else tokenizer
+    sampling = Sampling(temperature, top_p, seed)
+    with suppressed():
+        words = Tokenizer.read(place)
+        asked = words.encode(chat(place, prompt, system), False) if as_chat else words.encode(prompt)
+    with shared_by(threads), LanguageModel(content(path), path.name) as model:
+        words.check(model.name, model.interface.vocabulary)
+        watched = Watched(tokens(model, asked, max_tokens, sampling))
+        stream = TextStream(words, stop or ())
+        ends = model.interface.end_tokens
+        text: list[str] = []
+        interrupt: KeyboardInterrupt | None = None
+        try:
+            _show(pieces(iter(watched), stream, ends), text, as_json)
+        except KeyboardInterrupt as error:
+            interrupt = error
+            _show(iter([stream.rest()]), text, as_json)
+    reason = _reason(watched.found, ends, stream, interrupt)
+    if as_json:
+        output.show("", "generate", _data(file, asked, watched, "".join(text), reason), True)
+    else:
+        sys.stdout.write("\n")
+        if not quiet:
+            output.detail(watched.text(len(asked)))
+    if interrupt is not None:
+        raise interrupt
+
+
+def _show(source: Iterator[str], text: list[str], as_json: bool) -> None:
+    """Add the pieces to ``text``, and print each one as it comes, but not in front of JSON."""
+    for piece in source:
+        text.append(piece)
+        if not as_json:
+            sys.stdout.write(piece)
+            sys.stdout.flush()
+
+
+def _reason(found: Sequence[int], ends: Sequence[int], stream: TextStream, interrupt: KeyboardInterrupt | None) -> str:
+    if interrupt is not None:
+        return "interrupted"
+    if stream.is_stopped:
+        return "stop"
+    return "end" if found and found[-1] in ends else "length"
+
+
+def _data(file: str, asked: Sequence[int], watched: Watched, text: str, reason: str) -> dict[str, Any]:
+    return {
+        "file": file,
+        "text": text,
+        "ended_by": reason,
+        "prompt_tokens": len(asked),
+        "tokens": watched.found,
+        "simulated": {
+            "first_token_seconds": watched.first_seconds,
+            "tokens_per_second": watched.tokens_per_second,
+        },
+    }
