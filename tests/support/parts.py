@@ -38,6 +38,7 @@ PARTS = (
     "pytorch",
     *(f"features.{name}" for name in BELOW_API),
     "api",
+    "llm",
     *(f"features.{name}" for name in _ABOVE_API),
     "cli",
     "commands",

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Language models: from transformers or a GGUF file to a ``.pte`` that generates text.
+
+Example:
+
+```python
+import openneutron.llm
+
+openneutron.llm.export("SmolLM-135M", target="imx95", bits=4, context=2048).save("model.pte")
+```
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from openneutron.compiler.emit.compiled import Compiled
+from openneutron.device.files import write
+from openneutron.device.third_party import needs_pytorch
+from openneutron.errors import InvalidOptionError
+from openneutron.language.decoder import Decoder
+from openneutron.language.model import Interface
+from openneutron.language.program import Plan, compiled
+from openneutron.language.times import chooser
+from openneutron.options import CompileOptions
+from openneutron.targets import described, host_with_jobs
+
+__all__ = ["Exported", "export"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Exported:
+    """A language model as a ``.pte``: its bytes, the decoder with quantized weights, and the compiled program."""
+
+    pte: bytes = field(repr=False)
+    decoder: Decoder
+    compiled: Compiled = field(repr=False)
+
+    def save(self, path: str | Path) -> None:
+        """Write the ``.pte``."""
+        write({Path(path): self.pte})
+
+
+def export(
+    model: Any,
+    *,
+    target: str = "imx95",
+    context: int = 2048,
+    chunk: int = 128,
+    bits: int = 8,
+    group: int = 32,
+    head_bits: int = 8,
+    config: Any = None,
+    calibration: Sequence[Sequence[int]] | None = None,
+    gptq: bool = True,
+    awq: bool = False,
+    seed: int = 0,
+    name: str | None = None,
+) -> Exported:
+    """Return a causal language model as a ``.pte`` for ``openneutron generate`` and for ExecuTorch's runner of text models.
+
+    ``model`` is a module of transformers (Llama, SmolLM, Mistral, Qwen2, Qwen3, Gemma, Phi, GPT-2), a folder with config.json and safetensors
+    files, a ``.gguf`` file, a state dict with its ``config``, or None for random weights of a ``config``. The cache has ``context``
+    positions, and a run takes up to ``chunk`` tokens. Weights of layers have ``bits`` 8, or 4 in groups; the embedding and the head
+    have ``head_bits``. ``calibration`` has texts as lists of tokens: with them weights are rounded as GPTQ does it, and scaled as
+    AWQ does it. On a target whose NPU takes matrix products, the modelled time decides which products the NPU computes.
+
+    Raises InvalidTargetError, InvalidModelError and InvalidOptionError before weights are read, and MissingToolError where a package is not installed.
+    """
+    chip = described(target)
+    if chip.cpu is None:
+        chip = host_with_jobs(chip)
+    with needs_pytorch("A language model"):
+        from openneutron.pytorch.language.decoder import decoder_of
+        from openneutron.pytorch.language.package import packaged
+    if not 1 <= chunk <= context:
+        raise InvalidOptionError(f"chunk: {chunk} tokens; a run takes 1 to {context}, the positions of the cache.")
+    decoder = decoder_of(
+        model,
+        context=context,
+        config=config,
+        bits=bits,
+        group=group,
+        head_bits=head_bits,
+        calibration=calibration,
+        gptq=gptq,
+        awq=awq,
+        seed=seed,
+        name=name,
+    )
+    made = compiled(decoder, chip, Plan(chunk, chooser(chip, chunk)), CompileOptions(target=chip.name))
+    interface = Interface(chunk, context, decoder.vocabulary, decoder.begin_token, decoder.end_tokens)
+    return Exported(packaged(made.program, interface), decoder, made)
