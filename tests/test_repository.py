@@ -45,7 +45,7 @@ ALLOWED_OUTSIDE: dict[str, set[str]] = {
     "features.board": {"numpy"},
     "features.export": {"numpy"},
     "device.mixed": {"numpy"},
-    "language": {"numpy"},
+    "language": {"gguf", "numpy", "tokenizers", "transformers"},
 }
 """Third parties of each part; for parts that are not listed, only the rule about flatbuffers holds."""
 
