@@ -374,7 +374,7 @@ COMMANDS: dict[str, dict[str, Schema]] = {
     "generate": {
         "file": TEXT,
         "text": TEXT,
-        "ended_by": {"enum": ["end", "stop", "length", "interrupted"]},
+        "ended_by": {"anyOf": [{"const": reason} for reason in ("end", "stop", "length", "interrupted")]},
         "prompt_tokens": WHOLE,
         "tokens": several(WHOLE),
         "simulated": record({"first_token_seconds": NUMBER, "tokens_per_second": or_null(NUMBER)}),
