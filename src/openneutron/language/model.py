@@ -20,6 +20,8 @@ from openneutron.device.simulator import Simulator
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.isa import Program
 from openneutron.isa.payload import Format, Payload, parse
+from openneutron.language.times import Work, work_of
+from openneutron.targets import with_checksum
 
 Floats = npt.NDArray[np.float32]
 
@@ -111,6 +113,14 @@ class LanguageModel:
         self.name = name
         self.interface, program = found(data, name)
         self._simulator = Simulator(program, threads=threads)
+
+    @property
+    def work(self) -> Work:
+        """Return the products and the attention of a program for i.MX 95, whose time is modelled; empty for one of another chip."""
+        microcode = self._simulator.microcode
+        target = with_checksum(microcode.target)
+        cores = target is not None and target.name.startswith(("imx95", "cortex-a55"))
+        return work_of(microcode) if cores else ()
 
     def __enter__(self) -> Self:
         return self

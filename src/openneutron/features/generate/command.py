@@ -21,6 +21,7 @@ from openneutron.features.report.units import plural
 from openneutron.language.generation import Sampling, pieces, tokens
 from openneutron.language.model import LanguageModel
 from openneutron.language.text import TOKENIZER, TextStream, Tokenizer, chat
+from openneutron.language.times import phase
 
 Clock = Callable[[], float]
 
@@ -115,6 +116,7 @@ def generate(
         watched = Watched(tokens(model, asked, max_tokens, sampling))
         stream = TextStream(words, stop or ())
         ends = model.interface.end_tokens
+        words_about_chip = on_chip(model, len(asked))
         text: list[str] = []
         interrupt: KeyboardInterrupt | None = None
         try:
@@ -129,8 +131,22 @@ def generate(
         sys.stdout.write("\n")
         if not quiet:
             output.detail(watched.text(len(asked)))
+            if words_about_chip:
+                output.detail(words_about_chip)
     if interrupt is not None:
         raise interrupt
+
+
+def on_chip(model: LanguageModel, prompt: int) -> str:
+    """Return the line about the modelled time on the chip, with ranges; empty for a program of another chip than i.MX 95."""
+    work, rows = model.work, model.interface.rows
+    if not work or prompt < 1:
+        return ""
+    first, later = phase(work, prompt, 0, rows), phase(work, 1, prompt, rows)
+    return (
+        f"modelled on i.MX 95 with six cores: {first.seconds:.3g} s to the first token ({first.low:.3g} to {first.high:.3g}), "
+        f"{later.tokens_per_second:.3g} tokens/s after it ({1 / later.high:.3g} to {1 / later.low:.3g})"
+    )
 
 
 def _show(source: Iterator[str], text: list[str], as_json: bool) -> None:
