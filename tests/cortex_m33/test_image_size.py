@@ -58,7 +58,9 @@ def test_the_linker_drops_exactly_the_kernels_that_are_not_selected() -> None:
     }
     # Whose functions went: kernels that are not selected, what only these share, and calls that no variant takes.
     of_variants = {kernel for kernel, _ in variants}
-    assert {kernel_of(member) for member, _ in dropped} - of_variants - SHARED == set(KERNELS) - selected
+    # The kernels of language models call the compiler's functions for floats and for divisions of 64 bits.
+    gone = {kernel_of(member) for member, _ in dropped if not member.startswith("libgcc.a")}
+    assert gone - of_variants - SHARED == set(KERNELS) - selected
 
     kernels, extra = sum(dropped.values()), sum(added.values())
     tables = sum(own_table.values()) - sum(table.values())

@@ -7,6 +7,7 @@ import pytest
 from ai_edge_litert import schema_py_generated as schema
 
 from openneutron.compiler.select.calls import SELECT_RULES
+from openneutron.isa.kernels import language
 from openneutron.isa.kernels.row import CostClass
 from openneutron.isa.rows import KERNEL_BY_NAME
 from openneutron.ops import BY_LITERT, BY_NAME, OPS, Op, Quantization
@@ -45,12 +46,13 @@ def test_every_select_rule_has_a_row() -> None:
 
 
 def test_every_kernel_has_an_operator() -> None:
-    """Kernels of several operators, those of the NPU's own driver, and transfers, have none."""
+    """Kernels of several operators, of the NPU's own driver and of language models, and transfers, have none."""
     apart = {
         name
         for name, row in KERNEL_BY_NAME.items()
         if row.traits.kernels or row.traits.cost.kind in (CostClass.ATTENTION, CostClass.JOB) or row.is_transfer
     }
+    apart |= {row.name for row in language.KERNELS}
     apart |= {
         kernel for row in KERNEL_BY_NAME.values() if (two := row.traits.passes) for kernel in (two.first, two.second)
     }

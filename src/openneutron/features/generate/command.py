@@ -99,9 +99,9 @@ def generate(
     as_json: output.AsJson = False,
     quiet: output.Quiet = False,
 ) -> None:
-    """Continue a prompt with a compiled language model, on the simulated NPU.
+    """Continue a prompt with a compiled language model.
 
-    The text is on standard output as it comes. The tokens and seconds of the simulation follow on standard error.
+    It runs on the simulated NPU. The text is on standard output as it comes. The tokens and seconds of the simulation follow on standard error.
     """
     if system is not None and not as_chat:
         raise InvalidOptionError("--system: it is a part of a chat. Give --chat too.")
