@@ -31,7 +31,7 @@ PHONEMES = 60
 FRAMES = 200
 TOKENS = 64
 VOCABULARY = 51865
-"""That of openai/whisper-tiny."""
+"""The value in the configuration of openai/whisper-tiny."""
 
 Inputs = tuple[Tensor, ...]
 

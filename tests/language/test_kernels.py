@@ -15,7 +15,7 @@ from openneutron.device.device_model import DeviceModel
 from openneutron.device.simulator.simulator import Simulator
 from openneutron.errors import DriverError
 from openneutron.language.decoder import Matrix, rotary_angles
-from openneutron.language.program import _tables, matrix_words
+from openneutron.language.program import job_tables, matrix_words
 from tests.language import arithmetic
 from tests.language.arithmetic import Floats
 from tests.language.kernel_calls import Single, bits, floats_of, span
@@ -88,7 +88,7 @@ def as_jobs(matrix: Matrix, release: str, sizes: jobs.KnownSizes, rows: int, fir
     kind = jobs.kind(True, packed.group is not None or form.int8_packed) if form.kind_in_header else 0
     given = {"job_from": first, "job_rows": job_rows, "job_kind": kind, "flipped": 0 if form.kind_in_header else 128}
     call = linear_call(matrix, release, sizes, rows, 0, **given)
-    call.constants = {**call.constants, "job": _tables(packed, form)}
+    call.constants = {**call.constants, "job": job_tables(packed, form)}
     return call
 
 

@@ -17,7 +17,7 @@ from openneutron.language.text import TOKENIZER, TextStream, Tokenizer
 
 
 class Runs(Protocol):
-    """What ``LanguageModel`` has, and any other implementation of the arithmetic."""
+    """The methods that generation needs of a model. ``LanguageModel`` has them."""
 
     name: str
     interface: Interface

@@ -12,14 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from math import prod
 
 import numpy as np
 import numpy.typing as npt
 
 from openneutron.compiler.driver import checked, finish
 from openneutron.compiler.emit.compiled import Compiled
-from openneutron.compiler.rewrite.jobs import known_sizes
+from openneutron.compiler.rewrite.jobs import LINE_BYTES, UNSIGNED, job_table, known_sizes, whole_lines
 from openneutron.compiler.schedule.schedule import whole_schedule
 from openneutron.compiler.select.calls import (
     Constant,
@@ -41,14 +40,8 @@ from openneutron.targets import Target
 
 TOKENS, SPAN, LOGITS = "tokens", "span", "logits"
 
-LINE_BYTES = 64
-"""A job's header begins at a line of the CPU's cache, so that its memory has a spare one."""
-
 TOGETHER = 8
 """The tokens for which the CPU goes over a row of weights once."""
-
-UNSIGNED = 128
-"""What is added to the operands of releases that take them as uint8."""
 
 _ON_CPU = {
     bits: jobs.KnownSizes(frozenset({jobs.MACS}), frozenset(), most)
@@ -153,7 +146,10 @@ class _Calls:
         size = min(self.plan.rows, TOGETHER) * packed.inputs
         if rows:
             size = (
-                LINE_BYTES + jobs.HEADER_BYTES + _lines(rows * packed.inputs) + len(parts) * rows * packed.channels * 4
+                LINE_BYTES
+                + jobs.HEADER_BYTES
+                + whole_lines(rows * packed.inputs)
+                + len(parts) * rows * packed.channels * 4
             )
         params = {
             "last": int(last),
@@ -177,7 +173,7 @@ class _Calls:
             "weights": packed,
             "scales": matrix.scales,
             "bias": np.zeros(matrix.rows, np.float32) if matrix.bias is None else matrix.bias,
-            "job": _tables(packed, form) if at else np.zeros(0, np.int32),
+            "job": job_tables(packed, form) if at else np.zeros(0, np.int32),
         }
         return self.add("dynamic_linear_f32", name, views, params, constants)
 
@@ -348,24 +344,15 @@ def _turns(packed: JobWeights, k: int) -> tuple[int, int]:
     return cores, channels
 
 
-def _tables(packed: JobWeights, form: jobs.Release) -> npt.NDArray[np.int32]:
-    """Return the tables of jobs: the first part's biases, zeros and factors of all channels, and for int4 weights 16 bytes of 1."""
-    table = np.zeros((3, packed.channels), np.int32)
-    if not form.kind_in_header:
-        sums = packed.values.sum(axis=1, dtype=np.int64)
-        table[0, : len(sums)] = (-UNSIGNED * sums).astype(np.int32)
-    table[2] = jobs.ONE
+def job_tables(packed: JobWeights, form: jobs.Release) -> npt.NDArray[np.int32]:
+    """Return the tables of a linear layer's jobs: those of ``job_table`` without a bias, and for int4 weights 16 bytes of 1."""
     ones = np.ones(0 if packed.group is None else jobs.MACS, np.int8).view(np.int32)
-    return np.append(table, ones)
+    return np.append(job_table(packed, np.zeros(packed.channels, np.int32), form), ones)
 
 
 def float_bits(value: float) -> int:
     """Return the bits of the float32 nearest to a number."""
     return int(np.float32(value).view(np.uint32))
-
-
-def _lines(size_bytes: int) -> int:
-    return -(-size_bytes // LINE_BYTES) * LINE_BYTES
 
 
 def _bytes(name: str, size: int) -> View:
@@ -376,17 +363,3 @@ def _bytes(name: str, size: int) -> View:
 def _integers(name: str, count: int) -> View:
     extents = four((1, 1, 1, count))
     return View(name, extents, dense_pitches(extents, 8), element_bytes=8)
-
-
-def weights_bytes(decoder: Decoder) -> int:
-    """Return the bytes of a decoder's weights with their scales, each matrix once."""
-    matrices = {
-        id(matrix): matrix for layer in decoder.layers for matrix in (layer.qkv, layer.output, layer.up, layer.down)
-    }
-    matrices |= {id(matrix): matrix for matrix in (decoder.embedding, decoder.head)}
-    return sum(_matrix_bytes(matrix) for matrix in matrices.values())
-
-
-def _matrix_bytes(matrix: Matrix) -> int:
-    values = prod(matrix.values.shape) * matrix.bits // 8
-    return values + 4 * matrix.rows + (0 if matrix.int4 is None else 3 * matrix.int4.decode_scales.size)

@@ -18,7 +18,7 @@ from openneutron.targets import Target
 
 @dataclass(frozen=True, slots=True)
 class Speeds:
-    """What the cores and the NPU of i.MX 95 do in a second. The source of each but the first two is ``python -m bench.estimates``.
+    """The speeds of the cores and the NPU of i.MX 95. Each but the first two is fitted by ``python -m bench.estimates``.
 
     * ``cores`` and ``hertz``: the Cortex-A55 cores and their clock (docs/targets.md).
     * ``products``: products of a core in a cycle, in a prompt. ``read``: bytes of weights that the cores read in a second.

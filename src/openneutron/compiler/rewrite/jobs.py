@@ -111,7 +111,7 @@ def _job(edit: Edit, call: KernelCall, packed: JobWeights) -> KernelCall:
     pixels = math.prod(call.views["output"].extents[:3])
     rows = max(_LEAST_ROWS, MOST_RESULT_BYTES // (4 * packed.channels * len(packed.parts)))
     rows = min(pixels, rows, jobs.MOST_ROWS)
-    operand = _lines(rows * packed.inputs) if copied else 0
+    operand = whole_lines(rows * packed.inputs) if copied else 0
     size = LINE_BYTES + jobs.HEADER_BYTES + operand + len(packed.parts) * rows * packed.channels * 4
     params = {
         **call.params,
@@ -127,7 +127,7 @@ def _job(edit: Edit, call: KernelCall, packed: JobWeights) -> KernelCall:
     }
     requant = call.constants["requant"]
     assert isinstance(requant, np.ndarray)
-    table = _table(packed, requant[0], form)
+    table = job_table(packed, requant[0], form)
     ones = np.ones(0 if packed.group is None else jobs.MACS, np.int8).view(np.int32)
     views = {**call.views, "memory": View(call.name + _SUFFIX, *_bytes(size))}
     return KernelCall(
@@ -167,7 +167,7 @@ def _rescaled_by_npu(edit: Edit, call: KernelCall) -> KernelCall | None:
     return KernelCall(JOB, call.name, views, {**p, "job_result_bytes": 1}, constants)
 
 
-def _table(packed: JobWeights, biases: NDArray[np.int32], form: jobs.Release) -> NDArray[np.int32]:
+def job_table(packed: JobWeights, biases: NDArray[np.int32], form: jobs.Release) -> NDArray[np.int32]:
     """Return rows of biases, of zeros and of factors for all channels of jobs."""
     table = np.zeros((3, packed.channels), np.int32)
     table[0, : len(biases)] = biases
@@ -191,7 +191,7 @@ def _steps_job(_edit: Edit, call: KernelCall, target: Target) -> KernelCall | No
         return None
     row_bytes = 4 * packed.channels * len(packed.parts)
     rows = min(call.views["output"].extents[2], max(_LEAST_ROWS, MOST_RESULT_BYTES // row_bytes), jobs.MOST_ROWS)
-    size = LINE_BYTES + jobs.HEADER_BYTES + _lines(rows * packed.inputs) + rows * row_bytes
+    size = LINE_BYTES + jobs.HEADER_BYTES + whole_lines(rows * packed.inputs) + rows * row_bytes
     params = {
         **call.params,
         "flipped": 0 if form.kind_in_header else UNSIGNED,
@@ -200,7 +200,7 @@ def _steps_job(_edit: Edit, call: KernelCall, target: Target) -> KernelCall | No
         "job_channels": packed.channels,
         "job_kind": jobs.kind(True, form.int8_packed) if form.kind_in_header else 0,
     }
-    constants = {**call.constants, "input_weights": packed, "job": _table(packed, requant[0], form)}
+    constants = {**call.constants, "input_weights": packed, "job": job_table(packed, requant[0], form)}
     views = {**call.views, "memory": View(call.name + _SUFFIX, *_bytes(size))}
     return KernelCall(RECURRENT[call.kernel], call.name, views, params, constants)
 
@@ -219,8 +219,8 @@ def _matmul_job(edit: Edit, call: KernelCall, target: Target) -> KernelCall | No
     b_copied = not (whole and channels == outputs and _lines_join(edit, b, b.pitches[1], b.pitches[3], depth))
     rows = min(rows, max(_LEAST_ROWS, MOST_RESULT_BYTES // (4 * channels * len(parts))), jobs.MOST_ROWS)
     inputs = sum(parts)
-    size = LINE_BYTES + jobs.HEADER_BYTES + _lines(4 * channels) + len(parts) * rows * channels * 4
-    size += a_copied * _lines(rows * inputs) + b_copied * _lines(channels * inputs)
+    size = LINE_BYTES + jobs.HEADER_BYTES + whole_lines(4 * channels) + len(parts) * rows * channels * 4
+    size += a_copied * whole_lines(rows * inputs) + b_copied * whole_lines(channels * inputs)
     params = {
         **call.params,
         "a_copied": int(a_copied),
@@ -237,7 +237,7 @@ def _matmul_job(edit: Edit, call: KernelCall, target: Target) -> KernelCall | No
     return KernelCall(MATMUL_JOB, call.name, views, params, {"job": table})
 
 
-def _lines(size: int) -> int:
+def whole_lines(size: int) -> int:
     return -(-size // LINE_BYTES) * LINE_BYTES
 
 
