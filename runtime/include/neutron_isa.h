@@ -1868,11 +1868,13 @@ typedef struct {
     uint32_t coefficients_offset; /* bytes, a multiple of 4; of each channel an int32 factor, and the low and the high word of an int64 offset that holds bias, zero point and half a step */
 } NeutronGroupNormS16;
 
-/* Attention of the queries of each token to the keys and values of all tokens before it, which are in the
- * cache. It appends those of its own tokens first. */
+/* Attention of the queries of each token to keys and values in the cache: those of its own token and of all
+ * before it, or with `cross` all. The keys and values of new tokens are appended first. */
 typedef struct {
-    uint32_t input; /* float32; a row for each token: the heads of queries, of keys, and of values */
+    uint32_t input; /* float32; a row for each token: the heads of queries, and without `cross` those of keys and of values */
+    uint32_t source; /* float32; with `cross` a row for each new position: the heads of keys and of values; else the input */
     uint32_t span; /* int64; a column of 2 channels: the position of the first token, and the number of tokens */
+    uint32_t source_span; /* int64; with `cross` as `span`: of the rows of the source, 0 rows append nothing; else `span` */
     uint32_t output; /* float32; a row for each token: the results of the heads */
     uint32_t cache; /* bytes: int8 keys, int8 values, float32 scales of the keys and of the values */
     uint32_t scores; /* bytes: a float32 for each position of the cache, and an int16 for each value of a head */
@@ -1880,6 +1882,7 @@ typedef struct {
     int32_t groups; /* heads of keys, and of values; they divide the heads of queries */
     int32_t size; /* values of a head */
     int32_t positions; /* of the cache */
+    int32_t cross; /* 1: keys and values are those of a source, and a token sees all positions; it has no window and no rotation */
     int32_t window; /* the positions that a token sees, its own included; 0: all */
     int32_t rotated; /* values of a head that rotate, an even number; 0: none */
     int32_t interleaved; /* 1: neighbours are pairs; 0: a value and that half of `rotated` behind it */

@@ -145,10 +145,20 @@ class Cache:
         rows = token.reshape(-1, facts.size)
         queries, keys, values = np.split(rows, [facts.heads, facts.heads + facts.groups])
         del self.keys[position:], self.values[position:]
-        self.keys.append([quantized(self._turned(key, facts.key_norm, position), 127) for key in keys])
-        self.values.append([quantized(value, 127) for value in values])
+        self.append(np.concatenate([keys, values]), position)
         first = max(0, position - facts.window + 1) if facts.window else 0
         return np.concatenate([self._head(h, query, first, position) for h, query in enumerate(queries)])
+
+    def append(self, rows: Floats, position: int) -> None:
+        """Append the heads of keys and of values of a token."""
+        keys, values = np.split(rows, 2)
+        self.keys.append([quantized(self._turned(key, self.facts.key_norm, position), 127) for key in keys])
+        self.values.append([quantized(value, 127) for value in values])
+
+    def cross(self, token: Floats) -> Floats:
+        """Return the results of the heads of queries, which see all positions."""
+        queries, last = token.reshape(-1, self.facts.size), len(self.keys) - 1
+        return np.concatenate([self._head(h, query, 0, last) for h, query in enumerate(queries)])
 
     def _head(self, h: int, query: Floats, first: int, position: int) -> Floats:
         facts = self.facts

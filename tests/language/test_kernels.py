@@ -207,10 +207,11 @@ def test_activations(kind: int, gated: int) -> None:
     equal(found[:2], expected * x[:2, 301:] if gated else expected)
 
 
-def attention_call(facts: arithmetic.Heads, positions: int, rows: int) -> Single:
+def attention_call(facts: arithmetic.Heads, positions: int, rows: int, source_rows: int = 0) -> Single:
+    """Return the call of an attention, or of cross attention to the keys and values of a source."""
     ones, size = np.ones(facts.size, np.float32), facts.size
     params = {
-        "heads": facts.heads, "groups": facts.groups, "size": size, "positions": positions, "window": facts.window,
+        "heads": facts.heads, "groups": facts.groups, "size": size, "positions": positions, "cross": int(source_rows > 0), "window": facts.window,
         "rotated": 0 if facts.table is None else facts.table.shape[1], "interleaved": int(facts.interleaved),
         "normed": int(facts.query_norm is not None), "scale_bits": bits(facts.scale), "cap_bits": bits(facts.cap),
         "epsilon_bits": bits(facts.epsilon),
@@ -221,8 +222,14 @@ def attention_call(facts: arithmetic.Heads, positions: int, rows: int) -> Single
         "key_scale": ones if facts.key_norm is None else facts.key_norm,
     }
     call = Single("cached_attention_f32", params, constants)
-    call.floats("input", rows, (facts.heads + 2 * facts.groups) * size)
+    appended = 2 * facts.groups * size
+    call.floats("input", rows, facts.heads * size + (0 if source_rows else appended))
     call.integers("span", 2)
+    if source_rows:
+        call.floats("source", source_rows, appended)
+        call.integers("source_span", 2)
+    else:
+        call.views |= {"source": call.views["input"], "source_span": call.views["span"]}
     call.floats("output", rows, facts.heads * size)
     call.state("cache", 2 * facts.groups * positions * (size + 4))
     call.memory("scores", 4 * positions + 2 * size)
@@ -263,6 +270,27 @@ def test_attention(name: str) -> None:
         # Runs outside the cache stay inside it.
         for wrong in (span(40, 16), span(-5, 16), span(2**62, 2**62), span(-(2**63), 3)):
             simulator.run([x, wrong])
+
+
+@pytest.mark.parametrize("name", ["plain", "one head", "wide", "normed"])
+def test_cross_attention_sees_all_positions_of_a_source(name: str) -> None:
+    """The source is read once, in two runs; later runs append nothing. A run has more tokens than the source has positions."""
+    facts, positions, rows, source_rows = replace(ATTENTIONS[name], table=None), 21, 30, 16
+    cache, made = arithmetic.Cache(facts), random_floats(1, positions, 2 * facts.groups * facts.size)
+    for row in made:
+        cache.append(row.reshape(-1, facts.size), 0)
+    with Simulator(attention_call(facts, positions, rows, source_rows).program()) as simulator:
+        for number, (first, appended, count) in enumerate(((0, 16, 1), (16, 5, 30), (0, 0, 2))):
+            x, source = (
+                random_floats(number + 2, rows, facts.heads * facts.size),
+                np.zeros((source_rows, made.shape[1]), np.float32),
+            )
+            source[:appended] = made[first : first + appended]
+            found = floats_of(simulator.run([x, span(number, count), source, span(first, appended)]), rows)
+            if number:
+                equal(found[:count], np.stack([cache.cross(row) for row in x[:count]]))
+        for wrong in (span(21, 16), span(-5, 16), span(2**62, 2**62), span(-(2**63), -3)):
+            simulator.run([x, wrong, source, wrong])
 
 
 def test_values_that_are_no_numbers_leave_no_trace_outside_their_row() -> None:

@@ -29,15 +29,19 @@ static bool bytes_are_there(const NeutronProgramView *program, uint32_t index, u
 bool cached_attention_f32_check(const NeutronProgramView *program, const void *params, const NeutronWindowExtents *window) {
     const NeutronCachedAttentionF32 *p = params;
     const NeutronBuffer *in = neutron_float_rows(program, p->input, false), *out = neutron_float_output(program, p->output, window);
-    if (in == NULL || out == NULL || in->rows < out->rows || p->size < 1 || p->size > MOST_SIZE || p->groups < 1 || p->groups > UINT16_MAX ||
+    const NeutronBuffer *source = neutron_float_rows(program, p->source, false);
+    if (in == NULL || source == NULL || out == NULL || in->rows < out->rows || p->size < 1 || p->size > MOST_SIZE || p->groups < 1 || p->groups > UINT16_MAX ||
         p->heads < p->groups || p->heads > UINT16_MAX || p->heads % p->groups != 0 || p->positions < 1 || p->window < 0 || p->rotated < 0 ||
         p->rotated > p->size || p->rotated % 2 != 0) {
         return false;
     }
-    const int64_t heads = p->heads, groups = p->groups;
+    const bool cross = p->cross != 0;
+    if (cross ? p->window != 0 || p->rotated != 0 : p->source != p->input || p->source_span != p->span) return false;
+    const int64_t heads = p->heads, groups = p->groups, appended = 2 * groups * p->size;
     const uint64_t size = (uint64_t)p->size, positions = (uint64_t)p->positions;
-    return out->channels == heads * p->size && in->channels == (heads + 2 * groups) * p->size &&
-           neutron_integers_are_sound(program, p->span, 2) && bytes_are_there(program, p->cache, places_of(p).size) &&
+    return out->channels == heads * p->size && in->channels == out->channels + (cross ? 0 : appended) &&
+           source->channels == appended + (cross ? 0 : out->channels) && neutron_integers_are_sound(program, p->span, 2) &&
+           neutron_integers_are_sound(program, p->source_span, 2) && bytes_are_there(program, p->cache, places_of(p).size) &&
            bytes_are_there(program, p->scores, positions * NEUTRON_FLOAT_BYTES + size * sizeof(int16_t)) &&
            neutron_floats_are_sound(program, p->rotary_base, p->rotary_offset, positions * (uint64_t)p->rotated) &&
            (p->normed == 0 || (neutron_floats_are_sound(program, p->query_scale_base, p->query_scale_offset, size) &&
@@ -81,10 +85,10 @@ static NEUTRON_INLINE void prepare(const Attention *a, NeutronFloat *to, const N
     if (a->p->rotated > 0) rotate(a, to, position);
 }
 
-/* Appends a token's keys and values to the cache. `head` has room for the values of a head. */
-static NEUTRON_INLINE void append(const Attention *a, const NeutronFloat *token, NeutronFloat *head, int32_t position) {
+/* Appends keys, which values follow, to the cache. `head` has room for the values of a head. */
+static NEUTRON_INLINE void append(const Attention *a, const NeutronFloat *keys, NeutronFloat *head, int32_t position) {
     const NeutronCachedAttentionF32 *p = a->p;
-    const NeutronFloat *keys = token + (size_t)p->heads * (size_t)p->size, *values = keys + (size_t)p->groups * (size_t)p->size;
+    const NeutronFloat *values = keys + (size_t)p->groups * (size_t)p->size;
     for (int32_t g = 0; g < p->groups; g++) {
         const size_t line = (size_t)g * (size_t)p->positions + (size_t)position, size = (size_t)p->size;
         prepare(a, head, keys + (size_t)g * size, a->key_scale, position);
@@ -264,7 +268,7 @@ static NEUTRON_INLINE float quantize_query(const Attention *a, NeutronFloat *to,
     return scale.scale * a->factor;
 }
 
-NEUTRON_FOR_VECTORS(append, (const Attention *a, const NeutronFloat *token, NeutronFloat *head, int32_t position), (a, token, head, position))
+NEUTRON_FOR_VECTORS(append, (const Attention *a, const NeutronFloat *keys, NeutronFloat *head, int32_t position), (a, keys, head, position))
 #if NEUTRON_VECTORS
 NEUTRON_VECTOR static float weigh_vector(const Attention *a, const NeutronFloat *scales, int32_t count) { return weigh(a, scales, count); }
 NEUTRON_VECTOR static float quantize_query_vector(const Attention *a, NeutronFloat *to, const NeutronFloat *from, int32_t position) {
@@ -289,10 +293,31 @@ static void attend_head(const Attention *a, NeutronFloat *to, const NeutronFloat
 static void attend(const Attention *a, NeutronFloat *to, const NeutronFloat *token, int32_t position) {
     const NeutronCachedAttentionF32 *p = a->p;
     const size_t size = (size_t)p->size;
-    NEUTRON_FASTEST(append)(a, token, to, position); /* the output has room for a head before its results are there */
     for (int32_t h = 0; h < p->heads; h++) {
         const int32_t group = (int32_t)((int64_t)h * p->groups / p->heads);
         attend_head(a, to + (size_t)h * size, token + (size_t)h * size, group, position);
+    }
+}
+
+static int32_t least(int32_t one, int32_t other) { return one < other ? one : other; }
+
+/* The position of the first of `count` tokens, so that all are inside the cache. */
+static int32_t first_position(const NeutronKernelCall *call, uint32_t span, int32_t positions, int32_t count) {
+    const int64_t given = neutron_integer_at(call, span, 0), last = positions - count;
+    return (int32_t)(given < 0 ? 0 : given > last ? last : given);
+}
+
+/* Appends the keys and values of the run's own tokens, or of the source's. The output has room for a head before its results are there. */
+static void append_all(const Attention *a, const NeutronKernelCall *call, const NeutronBuffer *out) {
+    const NeutronCachedAttentionF32 *p = a->p;
+    const NeutronBuffer *source = &call->buffers[p->source];
+    const size_t queries = p->cross != 0 ? 0 : (size_t)p->heads * (size_t)p->size;
+    const int32_t most = least(p->cross != 0 ? source->rows : least(source->rows, out->rows), p->positions);
+    const int32_t count = neutron_token_count(call, p->source_span, most);
+    const int32_t position = first_position(call, p->source_span, p->positions, count);
+    NeutronFloat *head = neutron_float_row(call->bases, out, 0);
+    for (int32_t row = 0; row < count; row++) {
+        NEUTRON_FASTEST(append)(a, neutron_float_row(call->bases, source, row) + queries, head, position + row);
     }
 }
 
@@ -318,10 +343,11 @@ void cached_attention_f32_run(const NeutronKernelCall *call) {
         .cap = neutron_float_of(p->cap_bits),
         .epsilon = neutron_float_of(p->epsilon_bits),
     };
-    const int32_t count = neutron_token_count(call, p->span, out->rows < p->positions ? out->rows : p->positions);
-    const int64_t given = neutron_integer_at(call, p->span, 0), last = p->positions - count;
-    const int32_t position = (int32_t)(given < 0 ? 0 : given > last ? last : given);
+    append_all(&attention, call, out);
+    const bool cross = p->cross != 0;
+    const int32_t count = neutron_token_count(call, p->span, cross ? out->rows : least(out->rows, p->positions));
+    const int32_t position = first_position(call, p->span, p->positions, cross ? 0 : count);
     for (int32_t row = 0; row < count; row++) {
-        attend(&attention, neutron_float_row(bases, out, row), neutron_float_row(bases, in, row), position + row);
+        attend(&attention, neutron_float_row(bases, out, row), neutron_float_row(bases, in, row), cross ? p->positions - 1 : position + row);
     }
 }

@@ -187,6 +187,7 @@ class _Calls:
             "groups": d.groups,
             "size": size,
             "positions": d.context,
+            "cross": 0,
             "window": layer.window,
             "rotated": 0 if rotary is None else rotary.rotated,
             "interleaved": int(rotary is not None and rotary.interleaved),
@@ -197,6 +198,8 @@ class _Calls:
         }
         views = {
             "input": x,
+            "source": x,
+            "source_span": _integers(SPAN, 2),
             "output": self.floats(name, d.heads * size),
             "cache": _bytes(cache, self.tensors[cache].size_bytes),
             "scores": self.memory(f"{name}@scores", 4 * d.context + 2 * size),

@@ -54,11 +54,25 @@ _PACKED = (("weights", Packing.JOB_WEIGHTS),)
 
 CACHED_ATTENTION_F32 = Row(
     "cached_attention_f32",
-    "Attention of the queries of each token to the keys and values of all tokens before it, which are in the cache. It appends those of "
-    "its own tokens first.",
+    "Attention of the queries of each token to keys and values in the cache: those of its own token and of all before it, or with `cross` all. "
+    "The keys and values of new tokens are appended first.",
     (
-        buffer("input", "float32; a row for each token: the heads of queries, of keys, and of values", 4),
+        buffer(
+            "input",
+            "float32; a row for each token: the heads of queries, and without `cross` those of keys and of values",
+            4,
+        ),
+        buffer(
+            "source",
+            "float32; with `cross` a row for each new position: the heads of keys and of values; else the input",
+            4,
+        ),
         _SPAN,
+        buffer(
+            "source_span",
+            "int64; with `cross` as `span`: of the rows of the source, 0 rows append nothing; else `span`",
+            8,
+        ),
         buffer("output", "float32; a row for each token: the results of the heads", 4),
         state("cache", "bytes: int8 keys, int8 values, float32 scales of the keys and of the values"),
         scratch("scores", "bytes: a float32 for each position of the cache, and an int16 for each value of a head"),
@@ -66,6 +80,10 @@ CACHED_ATTENTION_F32 = Row(
         signed("groups", "heads of keys, and of values; they divide the heads of queries"),
         signed("size", "values of a head"),
         signed("positions", "of the cache"),
+        signed(
+            "cross",
+            "1: keys and values are those of a source, and a token sees all positions; it has no window and no rotation",
+        ),
         signed("window", "the positions that a token sees, its own included; 0: all"),
         signed("rotated", "values of a head that rotate, an even number; 0: none"),
         signed("interleaved", "1: neighbours are pairs; 0: a value and that half of `rotated` behind it"),
@@ -78,7 +96,16 @@ CACHED_ATTENTION_F32 = Row(
         *constant("key_scale", "float32, of the norm of a head of keys"),
     ),
     111,
-    traits=Traits(operands=(Operand("input"), Operand("span"), Operand("cache"), Operand("scores"))),
+    traits=Traits(
+        operands=(
+            Operand("input"),
+            Operand("source"),
+            Operand("span"),
+            Operand("source_span"),
+            Operand("cache"),
+            Operand("scores"),
+        )
+    ),
 )
 
 KERNELS = (
