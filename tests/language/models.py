@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from openneutron.language import floats
+from openneutron.language.decoder import Decoder
 from openneutron.language.quantization import dequantized, quantize
 
 WIDE: dict[str, Any] = {
@@ -93,3 +95,8 @@ def logits(model: torch.nn.Module, tokens: list[int]) -> np.ndarray[Any, Any]:
     with torch.no_grad():
         result: np.ndarray[Any, Any] = model(torch.tensor([tokens])).logits[0].double().numpy()
     return result
+
+
+def exact_logits(decoder: Decoder, tokens: list[int]) -> Any:
+    """Return the logits of a decoder's weights in float64, with no rounding between the steps."""
+    return floats.logits(decoder, tokens, rounds=False, dtype=np.float64)

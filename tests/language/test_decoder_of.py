@@ -15,8 +15,7 @@ from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.language.decoder import Decoder, Matrix
 from openneutron.language.quantization import dequantized
 from openneutron.pytorch.language.decoder import decoder_of
-from tests.language import floats
-from tests.language.models import CONFIGS, logits, made, rounded
+from tests.language.models import CONFIGS, exact_logits, logits, made, rounded
 
 TOKENS = [int(each) for each in np.random.default_rng(7).integers(3, 160, 20)]
 
@@ -43,7 +42,7 @@ def test_a_decoder_computes_what_its_module_does(name: str, bits: int) -> None:
     model = made(CONFIGS[name])
     decoder = decoder_of(model, context=32, bits=bits)
     rounded(model, bits)
-    assert distance(floats.logits(decoder, TOKENS), logits(model, TOKENS)) < 1e-4
+    assert distance(exact_logits(decoder, TOKENS), logits(model, TOKENS)) < 1e-4
     assert {each.bits for each in matrices(decoder)[1:-1]} == {bits}
     assert decoder.embedding.bits == decoder.head.bits == 8
 
@@ -179,7 +178,7 @@ def inputs(vocabulary: int = 160) -> list[list[int]]:
 
 def error(decoder: Decoder, model: torch.nn.Module) -> float:
     """Return the mean squared difference of logits on other tokens than those of the calibration."""
-    return float(np.square(floats.logits(decoder, TOKENS) - logits(model, TOKENS)).mean())
+    return float(np.square(exact_logits(decoder, TOKENS) - logits(model, TOKENS)).mean())
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -224,4 +223,45 @@ def test_wrong_calibration_is_refused() -> None:
     )
     assert message(None, InvalidOptionError, config=CONFIGS["llama"], calibration=[[1]]) == (
         "calibration: it takes a module of transformers or a folder; other forms have no module that computes the texts."
+    )
+
+
+def test_repair_gives_8_bits_to_the_layers_that_need_them() -> None:
+    model = made(CONFIGS["llama"])
+    options: dict[str, Any] = {"context": 32, "bits": 4, "calibration": inputs()}
+    loose, tight = (decoder_of(model, repair=most, **options) for most in (10, 1e-6))
+    assert (
+        loose.repair is not None and loose.repair.places == () and {each.bits for each in matrices(loose)[1:-1]} == {4}
+    )
+    assert (
+        tight.repair is not None and len(tight.repair.places) == 12 and {each.bits for each in matrices(tight)} == {8}
+    )
+    before, least = loose.repair.before, tight.repair.after
+    assert (
+        str(loose.repair)
+        == f"KL divergence {before:.4f} nats a token, at most 10 asked for: all layers keep their bits."
+    )
+    assert str(tight.repair).endswith("More than the 1e-06 asked for: int8 weights do not reach it.")
+    between = decoder_of(model, repair=(before + least) / 2, **options)
+    assert between.repair is not None and 0 < len(between.repair.places) < 12
+    assert before == between.repair.before > between.repair.most >= between.repair.after > least
+    named = {f"layer {number} {name}" for number, name in between.repair.places}
+    assert all(each in str(between.repair) for each in named)
+    for number, layer in enumerate(between.layers):
+        for name in ("qkv", "output", "up", "down"):
+            assert getattr(layer, name).bits == (8 if (number, name) in between.repair.places else 4)
+
+
+def test_a_repair_without_what_it_needs_is_refused() -> None:
+    model = made(CONFIGS["llama"])
+    for options, wanted in (
+        (
+            {"bits": 8, "calibration": inputs()},
+            "repair: layers of 8 bits; it gives 8 bits to some of the layers of bits=4.",
+        ),
+        ({"bits": 4}, "repair: 0 texts of calibration; it judges every fourth one, so that at least 4 are needed."),
+    ):
+        assert message(model, InvalidOptionError, repair=0.03, **options) == wanted
+    assert message(model, InvalidOptionError, repair=0, bits=4, calibration=inputs()) == (
+        "repair: 0 nats a token; the most KL divergence is above 0, such as 0.03."
     )

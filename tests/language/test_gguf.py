@@ -12,8 +12,7 @@ import pytest
 
 from openneutron.errors import InvalidModelError, OpenNeutronWarning
 from openneutron.pytorch.language.decoder import decoder_of
-from tests.language import floats
-from tests.language.models import CONFIGS, HEADS, WIDE, logits, made
+from tests.language.models import CONFIGS, HEADS, WIDE, exact_logits, logits, made
 
 TOKENS = [int(each) for each in np.random.default_rng(7).integers(3, 160, 20)]
 SOURCES = {
@@ -86,8 +85,8 @@ def test_a_file_computes_what_its_module_does(name: str, tmp_path: Path) -> None
     path = tmp_path / "tiny.gguf"
     write(path, model)
     decoder = decoder_of(path, context=32)
-    wanted = floats.logits(decoder_of(model, context=32), TOKENS)
-    found = floats.logits(decoder, TOKENS)
+    wanted = exact_logits(decoder_of(model, context=32), TOKENS)
+    found = exact_logits(decoder, TOKENS)
     assert np.abs(found - wanted).max() < 1e-4 * np.abs(wanted).max()
     assert np.abs(found - logits(model, TOKENS)).max() < 0.2 * np.abs(wanted).max()
     assert decoder.name == "tiny" and decoder.end_tokens == (2,)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The reference of language models is near the model in float64, and its logits do not depend on how a text is divided into runs."""
+"""The reference of language models is near the model in floats, and its logits do not depend on how a text is divided into runs."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from tests.language import floats
+from openneutron.language.floats import logits
 from tests.language.random_decoders import random_decoder
 from tests.language.reference import Reference
 
@@ -25,5 +25,6 @@ def test_runs_of_any_length_give_the_logits_of_single_tokens(seed: int) -> None:
         np.testing.assert_array_equal(found.view(np.uint32), expected[at - 1].view(np.uint32))
     for one, other in zip(single.caches, chunked.caches, strict=True):
         assert one.content() == other.content()
-    exact = floats.logits(decoder, text)
+    exact, rounded = logits(decoder, text, rounds=False, dtype=np.float64), logits(decoder, text)
     assert np.linalg.norm(expected - exact) < 0.05 * np.linalg.norm(exact)
+    assert np.linalg.norm(expected - rounded) < 0.01 * np.linalg.norm(exact)

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Train a small language model here, and measure the accuracy that quantization leaves.
 
-    python -m tests.language.trained --minutes 8
+    python -m tests.language.trained --minutes 25 --save FOLDER
 
-The model has the family Llama, 9.4 M parameters and a BPE vocabulary of 2,048. Its text is on every machine: the documentation strings of
-Python's library, and the licences in /usr/share/common-licenses. One document in 16 is held out. The table compares decoders with the float
-model on held-out text: the KL divergence, the part of tokens with the same most likely next token, and the perplexity. Activations are rounded
-to int8 for each token, and keys and values to int8 for each head, as docs/explanation/language-models.md states; all else is in floats.
+The model has the family Llama, 9.4 M parameters and a BPE vocabulary of 2,048. Its text is on every machine that has torch: the documentation
+strings of Python's library, of numpy and of torch, and the licences in /usr/share/common-licenses. One document in 16 is held out. The table
+compares decoders with the float model on held-out text: the KL divergence, the part of tokens with the same most likely next token, and the
+perplexity. Activations, keys and values are rounded as docs/explanation/language-models.md states. Below it are texts of the float model and
+of its program. Training multiplies in bfloat16, with float32 parameters.
 """
 
 from __future__ import annotations
@@ -15,23 +16,30 @@ import argparse
 import ast
 import sysconfig
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from zlib import crc32
 
 import numpy as np
 import torch
 
+import openneutron.llm
 from openneutron.language.decoder import Decoder
-from openneutron.language.quantization import dequantized
+from openneutron.language.floats import logits
+from openneutron.language.generation import generate
+from openneutron.language.repair import Judged, divergences, log_softmax
+from openneutron.pytorch.language.calibration import judged
 from openneutron.pytorch.language.decoder import decoder_of
 
 LENGTH = 128
-BATCH = 8
+BATCH = 16
 VOCABULARY = 2048
 LICENCES = Path("/usr/share/common-licenses")
+PEAK_RATE = 2e-3
+PACKAGES = ("numpy", "torch")
 SHAPE: dict[str, Any] = {
     "vocab_size": VOCABULARY,
     "hidden_size": 320,
@@ -50,13 +58,22 @@ METHODS: dict[str, dict[str, Any]] = {
     "GPTQ": {"gptq": True},
     "AWQ": {"gptq": False, "awq": True},
     "AWQ, GPTQ": {"gptq": True, "awq": True},
+    "GPTQ, repair to 0.01": {"gptq": True, "repair": 0.01},
 }
+PROMPTS = ("Return the", "This module", "The GNU General Public License", "Parameters\n----------\n")
+TOKENS = 48
+PAGE = Path("docs/how-to/language-models.md")
+BEGIN, END = "<!-- python -m tests.language.trained --model FOLDER --page -->\n", "<!-- end -->\n"
 
 
 def documents() -> Iterator[str]:
-    """Yield the documentation strings of each module of Python's library, and each licence, in the order of their names."""
-    for path in sorted(Path(sysconfig.get_path("stdlib")).rglob("*.py")):
-        if "site-packages" in path.parts or "test" in path.parts:
+    """Yield the documentation strings of each module of Python's library and of the packages, and each licence, in the order of their names."""
+    library, packages = Path(sysconfig.get_path("stdlib")), Path(sysconfig.get_path("purelib"))
+    modules = [path for path in sorted(library.rglob("*.py")) if "site-packages" not in path.parts]
+    for package in PACKAGES:
+        modules += sorted((packages / package).rglob("*.py"))
+    for path in modules:
+        if {"test", "tests"} & set(path.parts):
             continue
         try:
             tree = ast.parse(path.read_text())
@@ -72,19 +89,23 @@ def documents() -> Iterator[str]:
             yield path.read_text(errors="replace")
 
 
-def tokenized() -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the tokens of the text to train on, and of the held-out text."""
-    from tokenizers import ByteLevelBPETokenizer
+def tokenized(folder: Path | None) -> tuple[Any, torch.Tensor, torch.Tensor]:
+    """Return a tokenizer, the folder's or a trained one, and the tokens of the text to train on and of the held-out text."""
+    from tokenizers import Tokenizer
+    from tokenizers.implementations import ByteLevelBPETokenizer
 
     texts = list(documents())
     held = [crc32(text.encode()) % 16 == 0 for text in texts]
-    tokenizer = ByteLevelBPETokenizer()
-    trained = [text for text, out in zip(texts, held, strict=True) if not out]
-    tokenizer.train_from_iterator(trained, VOCABULARY, special_tokens=["<end>"], show_progress=False)
+    if folder:
+        tokenizer: Any = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    else:
+        tokenizer = ByteLevelBPETokenizer()
+        trained = [text for text, out in zip(texts, held, strict=True) if not out]
+        tokenizer.train_from_iterator(trained, VOCABULARY, special_tokens=["<end>"], show_progress=False)
     parts: dict[bool, list[int]] = {False: [], True: []}
-    for text, out in zip(texts, held, strict=True):
-        parts[out] += [*tokenizer.encode(text).ids, 0]
-    return torch.tensor(parts[False]), torch.tensor(parts[True])
+    for encoded, out in zip(tokenizer.encode_batch(texts), held, strict=True):
+        parts[out] += [*encoded.ids, 0]
+    return tokenizer, torch.tensor(parts[False]), torch.tensor(parts[True])
 
 
 def train(minutes: float, tokens: torch.Tensor) -> Any:
@@ -94,16 +115,17 @@ def train(minutes: float, tokens: torch.Tensor) -> Any:
     torch.manual_seed(0)
     model: Any = LlamaForCausalLM(LlamaConfig(**SHAPE))
     print(f"{sum(each.numel() for each in model.parameters()):,} parameters, {len(tokens):,} tokens", flush=True)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, betas=(0.9, 0.95), weight_decay=0.1)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=PEAK_RATE, betas=(0.9, 0.95), weight_decay=0.1)
     generator = torch.Generator().manual_seed(0)
     begin, step, losses = time.monotonic(), 0, []
     while (part := (time.monotonic() - begin) / (60 * minutes)) < 1:
-        rate = 2e-3 * min(1, (step + 1) / 20) * (0.55 + 0.45 * np.cos(np.pi * part))
+        rate = PEAK_RATE * min(1, (step + 1) / 100) * (0.55 + 0.45 * np.cos(np.pi * part))
         for group in optimizer.param_groups:
             group["lr"] = rate
         at = torch.randint(len(tokens) - LENGTH, (BATCH,), generator=generator)
         batch = tokens[at[:, None] + torch.arange(LENGTH)]
-        loss = model(batch, labels=batch).loss
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = model(batch, labels=batch).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -133,76 +155,67 @@ def with_outliers(model: Any) -> Any:
     return result
 
 
-def installed(decoder: Decoder, model: Any) -> Any:
-    """Return a copy of a model with a decoder's weights and norms, and the rounding of activations, keys and values."""
-    result = deepcopy(model)
-    inner, hidden = SHAPE["hidden_size"], SHAPE["intermediate_size"]
-
-    def put(parameter: torch.Tensor, values: np.ndarray[Any, Any]) -> None:
-        parameter.copy_(torch.from_numpy(np.ascontiguousarray(values)))
-
-    with torch.no_grad():
-        put(result.model.embed_tokens.weight, dequantized(decoder.embedding))
-        put(result.model.norm.weight, decoder.final_norm.scale)
-        for ours, layer in zip(decoder.layers, result.model.layers, strict=True):
-            qkv, up = dequantized(ours.qkv), dequantized(ours.up)
-            assert ours.mlp_norm is not None
-            for at, name in enumerate(("q_proj", "k_proj", "v_proj")):
-                put(getattr(layer.self_attn, name).weight, qkv[at * inner : (at + 1) * inner])
-            put(layer.self_attn.o_proj.weight, dequantized(ours.output))
-            put(layer.mlp.gate_proj.weight, up[:hidden])
-            put(layer.mlp.up_proj.weight, up[hidden:])
-            put(layer.mlp.down_proj.weight, dequantized(ours.down))
-            put(layer.input_layernorm.weight, ours.attention_norm.scale)
-            put(layer.post_attention_layernorm.weight, ours.mlp_norm.scale)
-    for module in result.modules():
-        if isinstance(module, torch.nn.Linear):
-            module.register_forward_pre_hook(lambda _, inputs: (rounded(inputs[0]),))
-    result.set_attn_implementation("int8_cache")
-    return result
-
-
-def rounded(x: torch.Tensor) -> torch.Tensor:
-    """Return rows as int8 integers with one scale a row."""
-    scale = x.abs().amax(dim=-1, keepdim=True).clamp(min=2.0**-100) / 127
-    return torch.round(x / scale) * scale
-
-
-def register() -> None:
-    from transformers import AttentionInterface
-    from transformers.integrations.sdpa_attention import sdpa_attention_forward
-    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
-
-    def attention(module: Any, query: Any, key: Any, value: Any, mask: Any, **options: Any) -> Any:
-        return sdpa_attention_forward(module, query, rounded(key), rounded(value), mask, **options)
-
-    AttentionInterface.register("int8_cache", attention)
-    ALL_MASK_ATTENTION_FUNCTIONS["int8_cache"] = ALL_MASK_ATTENTION_FUNCTIONS["sdpa"]
-
-
-def log_probabilities(model: Any, batches: torch.Tensor) -> torch.Tensor:
-    with torch.no_grad():
-        return torch.cat([model(batch[None]).logits[:, :-1].double().log_softmax(-1) for batch in batches])
-
-
-def row(name: str, found: torch.Tensor, wanted: torch.Tensor, batches: torch.Tensor) -> str:
+def row(name: str, decoder: Decoder, texts: Sequence[Judged]) -> str:
     """Return a row of the table: KL divergence, equal top-1, perplexity and its growth."""
-    divergence = float((wanted.exp() * (wanted - found)).sum(-1).mean())
-    equal = float((found.argmax(-1) == wanted.argmax(-1)).double().mean())
-    perplexities = [float((-each.gather(-1, batches[:, 1:, None])).mean().exp()) for each in (found, wanted)]
-    grown = perplexities[0] / perplexities[1] - 1
-    return f"{name:32} | {divergence:8.5f} | {equal:7.2%} | {perplexities[0]:8.3f} | {grown:+7.2%}"
+    divergence, equal, losses = [], [], ([], [])
+    for text in texts:
+        found = logits(decoder, text.tokens)
+        divergence.append(divergences(text.wanted, found))
+        equal.append(found.argmax(-1) == text.wanted.argmax(-1))
+        for each, values in zip(losses, (found, text.wanted), strict=True):
+            each.append(-np.take_along_axis(log_softmax(values[:-1]), np.asarray(text.tokens)[1:, None], -1))
+    perplexity, before = (float(np.exp(np.concatenate(each).mean(dtype=np.float64))) for each in losses)
+    return f"| {name} | {np.concatenate(divergence).mean():.5f} | {np.concatenate(equal).mean():.2%} | {perplexity:.3f} | {perplexity / before - 1:+.2%} |"
+
+
+def table(model: Any, texts: Sequence[Sequence[int]], calibration: list[list[int]]) -> Iterator[str]:
+    """Yield the rows of the table: float, then each form of weights by each method, for the model and for one with outlier channels."""
+    yield "| Weights, method | KL, nats a token | Equal top-1 | Perplexity | Growth |\n|:--|--:|--:|--:|--:|"
+    wanted = judged(model, texts)
+    for kind, source in (("", model), ("outlier channels, ", with_outliers(model))):
+        for bits, weights in ((8, "int8"), (4, "int4 in groups of 32")):
+            for method, options in METHODS.items():
+                if "repair" in options and bits == 8:
+                    continue
+                decoder = decoder_of(
+                    source, context=LENGTH, bits=bits, calibration=calibration if options else None, **options
+                )
+                yield row(f"{kind}{weights}, {method}", decoder, wanted)
+                if decoder.repair is not None:
+                    print(decoder.repair, flush=True)
+
+
+def side_by_side(model: Any, tokenizer: Any) -> Iterator[str]:
+    """Yield the texts that the float model and its program for i.MX 95 write, both by the most likely token."""
+    made = openneutron.llm.export(model, target="imx95", context=512, bits=4, name="trained")
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "model.pte"
+        made.save(path)
+        tokenizer.save(str(Path(folder) / "tokenizer.json"))
+        for prompt in PROMPTS:
+            ids = tokenizer.encode(prompt).ids
+            floats = model.generate(torch.tensor([ids]), max_new_tokens=TOKENS, do_sample=False)[0].tolist()
+            ours = "".join(generate(path, prompt, tokenizer=Path(folder) / "tokenizer.json", max_tokens=TOKENS))
+            yield f"Prompt `{prompt}`:\n\n```text\nfloat: {prompt}{tokenizer.decode(floats[len(ids) :])}\n\nNPU:   {prompt}{ours}\n```\n"
+
+
+def write_page(lines: Sequence[str]) -> None:
+    """Write lines into the page, between its two marks."""
+    page = PAGE.read_text()
+    before, rest = page.split(BEGIN)
+    PAGE.write_text(before + BEGIN + "\n".join(lines) + "\n" + END + rest.split(END, 1)[1])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--minutes", type=float, default=8, help="the time of training")
+    parser.add_argument("--minutes", type=float, default=25, help="the time of training")
     parser.add_argument("--texts", type=int, default=32, help=f"the held-out texts of {LENGTH} tokens to measure on")
     parser.add_argument("--calibration", type=int, default=32, help=f"the texts of {LENGTH} tokens to calibrate with")
     parser.add_argument("--save", type=Path, help="a folder for the trained model")
     parser.add_argument("--model", type=Path, help="the folder of a model that --save wrote, instead of training")
+    parser.add_argument("--page", action="store_true", help=f"write the table and the texts into {PAGE} too")
     chosen = parser.parse_args()
-    tokens, held = tokenized()
+    tokenizer, tokens, held = tokenized(chosen.model)
     if chosen.model:
         from transformers import LlamaForCausalLM
 
@@ -211,22 +224,20 @@ def main() -> None:
         model = train(chosen.minutes, tokens)
     if chosen.save:
         model.save_pretrained(chosen.save)
-    register()
+        tokenizer.save(str(chosen.save / "tokenizer.json"))
     batches = held[: len(held) // LENGTH * LENGTH].reshape(-1, LENGTH)
     batches = batches[:: max(1, len(batches) // chosen.texts)][: chosen.texts]
     starts = np.linspace(0, len(tokens) - LENGTH, chosen.calibration).astype(int)
-    calibration = [tokens[at : at + LENGTH].tolist() for at in starts]
-    wanted = log_probabilities(model, batches)
-    print(f"{'':32} | {'KL':>8} | {'top-1':>7} | {'perpl.':>8} |", flush=True)
-    print(row("float", wanted, wanted, batches), flush=True)
-    for kind, source in (("", model), ("outliers, ", with_outliers(model))):
-        for bits in (8, 4):
-            for method, options in METHODS.items():
-                texts = calibration if options else None
-                decoder = decoder_of(source, context=LENGTH, bits=bits, calibration=texts, **options)
-                found = log_probabilities(installed(decoder, source), batches)
-                weights = "int8" if bits == 8 else "int4 in groups of 32"
-                print(row(f"{kind}{weights}, {method}", found, wanted, batches), flush=True)
+    lines = []
+    for part in (table(model, batches.tolist(), [tokens[at : at + LENGTH].tolist() for at in starts]), ["\n"]):
+        for line in part:
+            print(line, flush=True)
+            lines.append(line)
+    for line in side_by_side(model, tokenizer):
+        print(line, flush=True)
+        lines.append(line)
+    if chosen.page:
+        write_page(lines)
 
 
 if __name__ == "__main__":

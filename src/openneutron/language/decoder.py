@@ -125,6 +125,29 @@ class Layer:
     is_parallel: bool = False
 
 
+Place = tuple[int, str]
+"""The number of a layer and the name of its matrix: ``qkv``, ``output``, ``up`` or ``down``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """What a repair did: the matrices that got 8 bits, and the mean KL divergence in nats a token ``before`` and ``after``; ``most`` was asked for."""
+
+    places: tuple[Place, ...]
+    before: float
+    after: float
+    most: float
+
+    def __str__(self) -> str:
+        if not self.places:
+            return f"KL divergence {self.before:.4f} nats a token, at most {self.most:g} asked for: all layers keep their bits."
+        names = ", ".join(f"layer {number} {name}" for number, name in sorted(self.places))
+        reached = (
+            "" if self.after <= self.most else f" More than the {self.most:g} asked for: int8 weights do not reach it."
+        )
+        return f"KL divergence {self.before:.4f} nats a token, {self.after:.4f} with 8 bits for {names}.{reached}"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Decoder:
     """A decoder-only language model.
@@ -137,6 +160,7 @@ class Decoder:
     * ``is_gated``: ``up`` of each layer has the gate's rows first.
     * ``score_scale``, ``score_cap`` (0: none) and ``logit_cap`` (0: none).
     * ``end_tokens``: the tokens that end a text; ``begin_token``: the token that begins one, or None.
+    * ``repair``: what a repair of int4 weights did, or None.
     """
 
     name: str
@@ -159,6 +183,7 @@ class Decoder:
     logit_cap: float = 0.0
     begin_token: int | None = None
     end_tokens: tuple[int, ...] = ()
+    repair: Repair | None = None
 
     @property
     def width(self) -> int:

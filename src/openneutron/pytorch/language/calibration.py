@@ -12,17 +12,15 @@ import torch
 
 from openneutron.errors import InvalidOptionError
 from openneutron.language.quantization import Doubles
+from openneutron.language.repair import Judged
 from openneutron.pytorch.language.tensors import missing_package
 
 
-def second_moments(model: Any, texts: Sequence[Sequence[int]]) -> dict[str, Doubles]:
+def second_moments(module: Any, texts: Sequence[Sequence[int]]) -> dict[str, Doubles]:
     """Return the sum of the outer products of the inputs of each linear module, float64 [K, K], by the module's name.
 
-    ``texts`` are lists of tokens. Modules with the same input share one array. Raises InvalidOptionError for texts that the model cannot
-    read.
+    ``texts`` are lists of tokens that the module reads. Modules with the same input share one array.
     """
-    module = _module(model)
-    _check(texts, module.config)
     sums: dict[str, torch.Tensor] = {}
     seen: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
@@ -58,7 +56,16 @@ def second_moments(model: Any, texts: Sequence[Sequence[int]]) -> dict[str, Doub
     return {name: tensor.numpy() for name, tensor in sums.items()}
 
 
-def _module(model: Any) -> Any:
+def judged(model: Any, texts: Sequence[Sequence[int]]) -> list[Judged]:
+    """Return texts with the logits that a module has for them."""
+    with torch.no_grad():
+        return [
+            Judged(text, model(torch.tensor([list(text)]), use_cache=False).logits[0].float().numpy()) for text in texts
+        ]
+
+
+def opened(model: Any) -> Any:
+    """Return a module of transformers, or that of a folder. Raises InvalidOptionError for other forms of a model."""
     if isinstance(model, torch.nn.Module):
         return model
     if not isinstance(model, (str, Path)) or not Path(model).is_dir():
@@ -72,7 +79,8 @@ def _module(model: Any) -> Any:
     return AutoModelForCausalLM.from_pretrained(str(model), dtype=torch.float32, local_files_only=True)
 
 
-def _check(texts: Sequence[Sequence[int]], config: Any) -> None:
+def check_texts(texts: Sequence[Sequence[int]], config: Any) -> None:
+    """Raise InvalidOptionError for texts that a model cannot read."""
     most, vocabulary = config.max_position_embeddings, config.vocab_size
     if not len(texts):
         raise InvalidOptionError("calibration: it has no text; a few texts of some hundred tokens are enough.")

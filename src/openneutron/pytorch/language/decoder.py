@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from openneutron.errors import InvalidModelError, InvalidOptionError
-from openneutron.language.decoder import Decoder, Floats, Layer, Matrix, Norm, Rotary
+from openneutron.language.decoder import Decoder, Floats, Layer, Matrix, Norm, Place, Rotary
 from openneutron.language.quantization import (
     Doubles,
     GroupedWeights,
@@ -24,7 +24,8 @@ from openneutron.language.quantization import (
     powers,
     quantize,
 )
-from openneutron.pytorch.language.calibration import second_moments
+from openneutron.language.repair import Judged, repaired
+from openneutron.pytorch.language.calibration import check_texts, judged, opened, second_moments
 from openneutron.pytorch.language.families import Config, Family, activation_of, family_of
 from openneutron.pytorch.language.rotary import rotaries
 from openneutron.pytorch.language.tensors import (
@@ -36,6 +37,9 @@ from openneutron.pytorch.language.tensors import (
     Weights,
     missing_package,
 )
+
+JUDGED = 4
+"""One of so many texts of a calibration judges a repair, and the others round weights."""
 
 MOST_NAMES = 4
 """The most tensor names that a message lists."""
@@ -61,6 +65,7 @@ def decoder_of(
     calibration: Sequence[Sequence[int]] | None = None,
     gptq: bool = True,
     awq: bool = False,
+    repair: float | None = None,
     seed: int = 0,
     name: str | None = None,
 ) -> Decoder:
@@ -71,14 +76,21 @@ def decoder_of(
     dict with ``model_type``. The cache has ``context`` positions. ``head_bits`` is for the embedding and the head.
 
     ``calibration`` has texts, as lists of tokens, for a module or a folder. With it the layers are rounded as GPTQ does it, with ``awq``
-    after scaling input channels: the scales are folded into the norm before a layer, or the rows of the gated layer before it.
+    after scaling input channels: the scales are folded into the norm before a layer, or the rows of the gated layer before it. With
+    ``repair``, the most KL divergence from the float model in nats a token, those layers of 4 bits that cost the most get 8 bits until it
+    is reached; every fourth text is for this judgement alone.
 
     Raises InvalidModelError for an unknown family, missing or extra tensors and wrong shapes, and InvalidOptionError for options that do
     not fit the model, both before weights are read. Raises MissingToolError where transformers, safetensors or gguf is not installed.
     """
     form = Form(bits, group, head_bits)
+    if repair is not None:
+        _check_repair(repair, bits, calibration)
     if isinstance(model, (str, Path)) and Path(model).suffix == ".gguf":
         from openneutron.pytorch.language.gguf import gguf_decoder
+
+        if calibration is not None:
+            opened(model)
 
         return gguf_decoder(Path(model), context=context, form=form, name=name)
     with ExitStack() as stack:
@@ -86,9 +98,21 @@ def decoder_of(
         plan = Plan(found, family_of(found), context, form, tensors)
         if calibration is not None:
             plan.check()
-            plan.moments = second_moments(model, calibration)
             plan.gptq, plan.awq = gptq, awq
-        return replace(plan.decoder(name or found.model_type), end_tokens=ends)
+        texts = plan.calibrate(model, calibration, is_judged=repair is not None) if calibration is not None else []
+        result = replace(plan.decoder(name or found.model_type), end_tokens=ends)
+    return result if repair is None else repaired(result, plan.eight or {}, texts, repair)
+
+
+def _check_repair(repair: float, bits: int, calibration: Sequence[Sequence[int]] | None) -> None:
+    if bits != 4:
+        raise InvalidOptionError(f"repair: layers of {bits} bits; it gives 8 bits to some of the layers of bits=4.")
+    if not repair > 0:
+        raise InvalidOptionError(f"repair: {repair} nats a token; the most KL divergence is above 0, such as 0.03.")
+    if calibration is None or len(calibration) < JUDGED:
+        raise InvalidOptionError(
+            f"repair: {len(calibration or ())} texts of calibration; it judges every fourth one, so that at least {JUDGED} are needed."
+        )
 
 
 def config_of(config: Any) -> Config:
@@ -209,6 +233,8 @@ class Plan:
     """The second moments of the inputs of linear modules; None: no calibration."""
     gptq: bool = False
     awq: bool = False
+    eight: dict[Place, Matrix] | None = None
+    """With a repair, the matrices of layers in 8 bits."""
     noise: dict[str, tuple[float, float]] = field(init=False, default_factory=dict)
     """The signal and the noise, as sums of squares, of weights that were quantized already in another form, by that form."""
     prefix_missing: bool = field(init=False, default=False)
@@ -273,6 +299,18 @@ class Plan:
         )
         result.verify()
         return result
+
+    def calibrate(self, model: Any, texts: Sequence[Sequence[int]], *, is_judged: bool) -> list[Judged]:
+        """Collect the second moments of texts, and return those that judge a repair, with the module's logits."""
+        module = opened(model)
+        check_texts(texts, module.config)
+        found: list[Judged] = []
+        if is_judged:
+            self.eight = {}
+            found = judged(module, [text[: self.context] for text in texts[JUDGED - 1 :: JUDGED]])
+            texts = [text for number, text in enumerate(texts) if number % JUDGED != JUDGED - 1]
+        self.moments = second_moments(module, texts)
+        return found
 
     def check(self) -> None:
         """Raise an error for what can be known before weights are read."""
@@ -467,12 +505,13 @@ class Plan:
         else:
             attention_norm, (qkv,) = self._scaled(attention_norm, qkv)
             mlp_norm, (up,) = self._scaled(mlp_norm, up)
+        output = self._linear_layer((at + family.output,), (self.width,), self.heads * self.head_size)
+        matrices = {"qkv": qkv, "output": output, "up": up, "down": down}
+        if self.eight is not None:
+            self.eight |= {(number, name): self._quantized(each, 8) for name, each in matrices.items()}
         return Layer(
             attention_norm=attention_norm,
-            qkv=self._quantized(qkv, bits),
-            output=self._matrix((at + family.output,), (self.width,), self.heads * self.head_size, bits),
-            up=self._quantized(up, bits),
-            down=self._quantized(down, bits),
+            **{name: self._quantized(each, bits) for name, each in matrices.items()},
             mlp_norm=mlp_norm,
             rotary=rotary,
             window=self._window(number),
