@@ -26,7 +26,7 @@ from openneutron.language.model import Interface
 from openneutron.language.program import Plan, compiled
 from openneutron.language.times import chooser
 from openneutron.options import CompileOptions
-from openneutron.targets import described, host_with_jobs
+from openneutron.targets import described, host_alone, host_with_jobs
 
 __all__ = ["Exported", "export"]
 
@@ -68,13 +68,14 @@ def export(
     positions, and a run takes up to ``chunk`` tokens. Weights of layers have ``bits`` 8, or 4 in groups; the embedding and the head
     have ``head_bits``. ``calibration`` has texts as lists of tokens: with them weights are rounded as GPTQ does it, and scaled as
     AWQ does it. ``repair`` is the most KL divergence from the float model in nats a token, judged on every fourth text: layers of 4 bits
-    get 8 bits until it is reached (``decoder.repair`` says which). On a target whose NPU takes matrix products, the modelled time decides which products the NPU computes.
+    get 8 bits until it is reached (``decoder.repair`` says which). On a target whose NPU takes matrix products, the
+    modelled time decides which products the NPU computes. The host core of any other chip computes the whole model.
 
     Raises InvalidTargetError, InvalidModelError and InvalidOptionError before weights are read, and MissingToolError where a package is not installed.
     """
     chip = described(target)
     if chip.cpu is None:
-        chip = host_with_jobs(chip)
+        chip = host_alone(chip) if chip.jobs is None else host_with_jobs(chip)
     with needs_pytorch("A language model"):
         from openneutron.pytorch.language.decoder import decoder_of
         from openneutron.pytorch.language.package import packaged

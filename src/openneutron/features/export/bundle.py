@@ -284,6 +284,10 @@ def _of_pte(buffer: bytes, file: str, name: str, source: str, is_nxp: bool) -> t
 def _sample(read: _Read, golden: str | os.PathLike[str] | None, options: DataOptions) -> GoldenSample | None:
     """Return the sample on which the example runs; None for random values. Raises InvalidOptionError if options of the
     data are set without ``golden``."""
+    if golden is not None and read.deployment.language is not None:
+        raise InvalidOptionError(
+            f"golden: '{read.source}' is a language model, whose example continues a prompt of its own. Leave it out."
+        )
     if golden is not None:
         return read_sample(os.fspath(golden), read.deployment, options, read.preprocessing)
     for name in changed(options):
@@ -308,6 +312,9 @@ def _contents(form: Form, models: Sequence[_Checked]) -> dict[str, bytes]:
     if not form.is_nxp:
         contents |= _runtime(form, kernels, has_far)
         contents["src/openneutron.c"] = template("api/openneutron.c")
+    if any(each.language is not None for each in deployments):
+        contents["include/openneutron_text.h"] = template("api/openneutron_text.h")
+        contents["src/openneutron_text.c"] = template("api/openneutron_text.c")
     if any(each.has_jobs for each in deployments):
         contents |= {f"src/{name}": template(f"api/{name}") for name in ("openneutron_jobs.h", "openneutron_jobs.c")}
     if "host" in form.ports:
@@ -317,6 +324,8 @@ def _contents(form: Form, models: Sequence[_Checked]) -> dict[str, bytes]:
     for name in (*form.includes, form.name):
         own = TEMPLATES / name / "files"
         contents |= _filled_files(own, words)
+    if sum(readme.memory_of_all(deployments)[part] for part in ("microcode", "weights")) > MOST_IN_FLASH:
+        contents |= {name: _with_external(contents[name]) for name in (LINKER_SCRIPT,) if name in contents}
     contents["sources.cmake"] = _sources(contents).encode()
     build = filled(template(f"{form.name}/BUILD.md").decode().rstrip(), words)
     if any(each.has_jobs for each in deployments):
@@ -365,6 +374,19 @@ def _filled_files(folder: Path, words: Mapping[str, str]) -> dict[str, bytes]:
                 name, data = name.removesuffix(".in"), filled(data.decode(), words).encode()
             found[name] = data
     return found
+
+
+LINKER_SCRIPT = "port/mps2_an505.ld"
+
+MOST_IN_FLASH = 3 << 20
+"""The bytes of microcode and weights in the first memory of QEMU's machine, 4 MiB, which also has code and golden values."""
+
+
+def _with_external(script: bytes) -> bytes:
+    """Return the linker script with microcode and weights in the machine's larger memory."""
+    alias = b'REGION_ALIAS("MODEL", FLASH)'
+    assert alias in script
+    return script.replace(alias, alias.replace(b"FLASH", b"EXTERNAL"))
 
 
 HEAP = "#define NO_HEAP_USAGE 0"

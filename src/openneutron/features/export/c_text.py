@@ -116,6 +116,8 @@ def _macros(deployment: Deployment, made_by: str) -> str:
         "WEIGHTS_BYTES": sum(len(call.program.weights) for call in deployment.calls),
         "CALL_COUNT": len(deployment.calls),
     }
+    if facts := deployment.language:
+        sizes |= {"ROWS": facts.rows, "CONTEXT": facts.context, "VOCABULARY": facts.vocabulary}
     lines = [*version, "", *(f"#define {macro}_{word} {value}u" for word, value in sizes.items())]
     for kind, tensors in (("INPUT", deployment.inputs), ("OUTPUT", deployment.outputs)):
         for index, tensor in enumerate(tensors):
@@ -134,12 +136,19 @@ def model_header(deployment: Deployment, made_by: str) -> str:
     name, macro = deployment.prefix, deployment.prefix.upper()
     body = _macros(deployment, made_by)
     members = "\n".join(f"    {member};" for member in _instance(deployment).values())
+    is_language = deployment.language is not None
+    header = "openneutron_text.h" if is_language else "openneutron.h"
+    text = (
+        f"\n/* Its texts: tokens in, tokens out. */\nextern const OpenNeutronTextModel {name}_text;\n"
+        if is_language
+        else ""
+    )
     return f"""{LICENCE}
 {GENERATED}
 #ifndef {macro}_MODEL_H
 #define {macro}_MODEL_H
 
-#include "openneutron.h"
+#include "{header}"
 
 {body}
 
@@ -149,7 +158,7 @@ extern "C" {{
 
 /* The model: its tensors are {name}_model.inputs[] and {name}_model.outputs[]. */
 extern const OpenNeutronModel {name}_model;
-
+{text}
 /* The memory that the model needs as long as it is used. Its members are for the functions below; openneutron.h has functions that
  * take the member `openneutron`. */
 typedef struct {{
@@ -241,7 +250,19 @@ def model_source(deployment: Deployment, equal: Mapping[bytes, str] = MappingPro
 const OpenNeutronModel {name}_model = {{
     {", ".join(map(str, figures))}}};
 
-{_functions(deployment)}"""
+{_text_model(deployment)}{_functions(deployment)}"""
+
+
+def _text_model(deployment: Deployment) -> str:
+    """Return the facts of a language model; an empty text for another model."""
+    facts = deployment.language
+    if facts is None:
+        return ""
+    figures = (facts.rows, facts.context, facts.vocabulary, len(facts.end_tokens), "ends")
+    return (
+        f"static const uint32_t ends[] = {{{', '.join(map(str, facts.end_tokens or (0,)))}}};\n"
+        f"const OpenNeutronTextModel {deployment.prefix}_text = {{{', '.join(map(str, figures))}}};\n\n"
+    )
 
 
 def _format_check(deployment: Deployment) -> str:
@@ -367,6 +388,7 @@ def models_header(deployments: Sequence[Deployment], is_nxp: bool = False) -> st
         "NXP": int(is_nxp),
         "CAMERA": int(not is_nxp and any(each.takes_frames for each in deployments)),
         "JOBS": int(any(each.has_jobs for each in deployments)),
+        **({"TEXTS": 1} if any(each.language is not None for each in deployments) else {}),
         **(
             {
                 "CALLS": sum(len(each.calls) for each in deployments),
@@ -432,6 +454,7 @@ def init_call(deployment: Deployment, instance: str) -> str:
 def golden_source(models: Sequence[tuple[Deployment, Golden]]) -> str:
     """Return ``golden.c``: an instance of each model, with its golden inputs and outputs."""
     parts, rows = [LICENCE, GENERATED, '#include "golden.h"', ""], []
+    has_texts = any(deployment.language is not None for deployment, _ in models)
     for deployment, expected in models:
         name = deployment.prefix
         for kind, tensors in (("inputs", expected.inputs), ("outputs", expected.outputs)):
@@ -444,7 +467,8 @@ def golden_source(models: Sequence[tuple[Deployment, Golden]]) -> str:
             f"static NeutronError golden_{name}_init(void) {{ return {init_call(deployment, f'golden_{name}')}; }}\n"
         )
         own = f"golden_{name}"
-        rows.append(f"    {{{own}_init, &{own}.openneutron, {expected.frames}, {own}_inputs, {own}_outputs}},")
+        text = f", &{name}_text" if deployment.language is not None else ", NULL" if has_texts else ""
+        rows.append(f"    {{{own}_init, &{own}.openneutron, {expected.frames}, {own}_inputs, {own}_outputs{text}}},")
     parts += ["const Golden golden[OPENNEUTRON_MODEL_COUNT] = {", *rows, "};", ""]
     return "\n".join(parts)
 

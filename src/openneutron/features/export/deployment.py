@@ -13,6 +13,7 @@ from openneutron.isa import Program, aligned, base, decode
 from openneutron.isa.kernel_selection import called_kernels
 from openneutron.isa.nxp import NxpProgram
 from openneutron.isa.rows import ALIGNMENT, REGIONS, is_job
+from openneutron.language.model import Interface
 from openneutron.targets.target import Memory
 
 ITEM_BYTES = {"bool": 1, "int8": 1, "uint8": 1, "int16": 2, "int32": 4, "int64": 8, "float32": 4}
@@ -104,7 +105,8 @@ RESERVED = frozenset(_KEYWORDS.split())
 @dataclass(frozen=True, slots=True)
 class Deployment:
     """A model that runs only on the NPU: its calls, its inputs and its outputs. ``between`` has the sizes of the
-    tensors between the calls, in bytes. ``regions`` are the memory regions of the chip."""
+    tensors between the calls, in bytes. ``regions`` are the memory regions of the chip. ``language`` has the facts of a language model; None
+    for another model."""
 
     name: str
     calls: tuple[Call, ...]
@@ -112,6 +114,7 @@ class Deployment:
     outputs: tuple[IoTensor, ...]
     between: tuple[int, ...] = ()
     regions: tuple[Memory, ...] = field(default=(), repr=False)
+    language: Interface | None = None
 
     @property
     def prefix(self) -> str:

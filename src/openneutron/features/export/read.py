@@ -36,7 +36,9 @@ from openneutron.ir import Tensor
 from openneutron.isa import Program, decode, payload
 from openneutron.isa.microcode import is_foreign
 from openneutron.isa.nxp import NxpProgram
-from openneutron.isa.payload import Format, Payload
+from openneutron.isa.payload import SPAN_BYTES, Format, Payload
+from openneutron.language import model as language_model
+from openneutron.language.model import Interface
 from openneutron.litert import LiteRTModel
 from openneutron.litert.interpret import InterpreterProcess
 from openneutron.litert.neutron_graph import OPERATOR_NAME, find, only_graph
@@ -76,7 +78,9 @@ def read_pte(data: bytes, file: str, name: str, is_nxp: bool = False) -> Deploym
     reader.refuse_what_is_not_computed()
     for call in made:
         _refuse_debugging(call.program, file)
-    return Deployment(name, made, *reader.io_tensors(), tuple(reader.between.values()))
+    is_language = any(Format.SPAN in each.input_formats for each in payloads.values())
+    language = language_model.found(data, file)[0] if is_language else None
+    return Deployment(name, made, *reader.io_tensors(), tuple(reader.between.values()), language=language)
 
 
 def _sizes(program: Program, found: list[int]) -> list[int]:
@@ -202,7 +206,11 @@ class _Reader:
         if len(arguments) != contents.arguments or len(results) != len(contents.output_map):
             raise _damaged(self.file)
         values = [arguments[index] for index in contents.input_map] + [results[index] for index in contents.output_map]
-        found = [_size_bytes(self.method.tensor(value)) for value in values]
+        formats = (*contents.input_formats, *contents.output_formats)
+        found = [
+            SPAN_BYTES if form is Format.SPAN else _size_bytes(self.method.tensor(value))
+            for value, form in zip(values, formats, strict=True)
+        ]
         if found != _sizes(contents.program, found) or 0 in found:
             raise _damaged(self.file)
         takes = [
@@ -231,7 +239,7 @@ class _Reader:
                 return Place(Where.OUTPUT, list(self.outputs).index(value))
             return Place(Where.BETWEEN, list(self.between).index(value))
         if value not in self.inputs:
-            self.inputs[value] = self._input(value, order)
+            self.inputs[value] = self._input(value, order, form)
         self._agree(order, self.inputs[value].order)
         return Place(Where.INPUT, list(self.inputs).index(value))
 
@@ -248,14 +256,17 @@ class _Reader:
         calls = (step for step in self.method.instructions if isinstance(step, KernelCall))
         return next((step for step in calls if step.operator == operator and step.arguments[place] == value), None)
 
-    def _input(self, value: int, order: tuple[int, ...]) -> IoTensor:
+    def _input(self, value: int, order: tuple[int, ...], form: Format) -> IoTensor:
         step = self._conversion(QUANTIZE, -1, value)
         taken = value if step is None else step.arguments[0]
         if taken not in self.method.inputs:
             raise InvalidModelError(
                 f"'{self.file}': a delegate call takes a constant of the file. Compile the model again with this version."
             )
-        return self._tensor("input", value, self.method.inputs.index(taken), order, step)
+        index = self.method.inputs.index(taken)
+        if form is Format.SPAN:
+            return IoTensor(SPAN, "int64", (2,), (0,), None, index)
+        return self._tensor("input", value, index, order, step)
 
     def _given(self, value: int, form: Format) -> Place:
         order = self.orders[value] = self._order(value, form)
@@ -404,6 +415,9 @@ def _io_tensor(file: str, tensor: Tensor, index: int) -> IoTensor:
     return IoTensor(tensor.name, dtype, tensor.shape, tuple(range(len(tensor.shape))), quantization, index)
 
 
+SPAN = "span"
+"""The name of the input of a language model that has the position of a run's first token, and the number of its tokens."""
+
 SEED = 0
 
 FRAMES = 16
@@ -517,6 +531,8 @@ def golden(
     these inputs are zeros. Raises DriverError where the driver rejects a program, and InvalidOptionError where the
     sample does not fit the model.
     """
+    if deployment.language is not None:
+        return _golden_text(deployment, deployment.language)
     if sample is not None:
         given = [_stored(sample, tensor) for tensor in deployment.inputs]
         return _golden(sample.title, [given], _run(deployment, [given], references))
@@ -537,6 +553,36 @@ def golden(
         ]
         outputs = _run(deployment, frames, references)
     return _golden("random values", frames, outputs)
+
+
+PROMPT = 8
+"""The most tokens of the golden prompt of a language model."""
+
+MOST_LOGITS = 1 << 18
+"""The logits of all runs of the golden text of a language model, unless two runs have more."""
+
+
+def _golden_text(deployment: Deployment, facts: Interface) -> Golden:
+    """Return the runs of a language model that continues a prompt of random tokens with the most likely token each time."""
+    generator = np.random.default_rng(SEED)
+    count = min(PROMPT, facts.rows, facts.context)
+    tokens, position = generator.integers(0, facts.vocabulary, count), 0
+    if facts.begin_token is not None:
+        tokens[0] = facts.begin_token
+    runs = max(2, min(FRAMES, MOST_LOGITS // facts.vocabulary))
+    frames: list[list[NDArray[np.uint8]]] = []
+    outputs: list[list[NDArray[np.uint8]]] = []
+    (call,) = deployment.calls
+    with Simulator(call.program) as simulator:
+        while len(frames) < runs and position + len(tokens) <= facts.context:
+            given = np.zeros(facts.rows, np.int64)
+            given[: len(tokens)] = tokens
+            frames.append([given.view(np.uint8), np.array([position, len(tokens)], np.int64).view(np.uint8)])
+            (logits,) = simulator.run(frames[-1])
+            outputs.append([logits])
+            position += len(tokens)
+            tokens = np.array([np.argmax(logits.view(np.float32))])
+    return _golden("a prompt of random tokens and its most likely continuation", frames, outputs)
 
 
 Frames = Sequence[Sequence[NDArray[np.uint8]]]

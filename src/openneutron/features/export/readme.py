@@ -127,6 +127,23 @@ def _tensor_words(deployments: Sequence[Deployment]) -> str:
     return "\n".join(words) or "Values are passed as they are stored."
 
 
+def _text_example(name: str) -> tuple[str, ...]:
+    """Return the lines that continue a text, each with the likeliest token."""
+    return (
+        "/* For each text. prompt has count tokens. */",
+        "OpenNeutronText text;",
+        f"openneutron_text_begin(&text, &{name}.openneutron, &{name}_text);",
+        "if (error == ENONE) error = openneutron_text_read(&text, prompt, count);",
+        "while (error == ENONE && openneutron_text_left(&text) > 0) {",
+        "    const uint32_t token = openneutron_text_likeliest(&text);",
+        f"    if (openneutron_text_is_end(&{name}_text, token)) break;",
+        "    use(token);",
+        "    error = openneutron_text_read(&text, &token, 1);",
+        "}",
+        "if (error != ENONE) puts(openneutron_error_text(error));",
+    )
+
+
 def _example(deployment: Deployment) -> str:
     name, macro = deployment.prefix, deployment.prefix.upper()
     own = " ".join(
@@ -142,8 +159,10 @@ def _example(deployment: Deployment) -> str:
         f"/* Once. {own} */",
         f"NeutronError error = {init_call(deployment, name)};",
         "",
-        "/* For each run. */",
     ]
+    if deployment.language is not None:
+        return "\n".join((*lines, *_text_example(name)))
+    lines.append("/* For each run. */")
     for index, tensor in enumerate(deployment.inputs):
         if tensor.is_float:
             lines.append(

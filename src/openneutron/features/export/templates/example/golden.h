@@ -17,6 +17,9 @@ typedef struct {
     uint32_t frames;
     const void *const *inputs;
     const void *const *outputs;
+#if OPENNEUTRON_TEXTS
+    const OpenNeutronTextModel *text; /* NULL: no language model */
+#endif
 } Golden;
 
 extern const Golden golden[OPENNEUTRON_MODEL_COUNT];

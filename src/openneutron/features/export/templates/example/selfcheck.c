@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Runs each model on its golden inputs and compares with the golden outputs, which the simulator computed when this folder was exported.
- * A model compiled with profiling prints the time of each kernel call. */
+ * A model compiled with profiling prints the time of each kernel call. A language model also continues a text by itself. */
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -211,6 +211,38 @@ static void print_profile(const OpenNeutronInstance *instance) {
 #endif
 #endif
 
+#if OPENNEUTRON_TEXTS
+/* Reads the tokens of the first frame, then always the likeliest one. Prints them, and compares with those of the frames. */
+static NeutronError continue_text(const Golden *of, uint32_t *wrong) {
+    const OpenNeutronModel *model = of->instance->model;
+    const int64_t *tokens = of->inputs[0];
+    const int64_t *spans = of->inputs[1];
+    OpenNeutronText text;
+    uint32_t equal = 0;
+    openneutron_text_begin(&text, of->instance, of->text);
+    board_print("text:");
+    for (uint32_t frame = 0; frame < of->frames; ++frame) {
+        const uint32_t count = (uint32_t)spans[2 * frame + 1];
+        for (uint32_t i = 0; i < count; ++i) {
+            const uint32_t token = frame == 0 ? (uint32_t)tokens[i] : openneutron_text_likeliest(&text);
+            const NeutronError error = openneutron_text_read(&text, &token, 1);
+            if (error != ENONE) return refused("text", error);
+            equal += token == (uint32_t)tokens[frame * model->inputs[0].elements + i];
+            board_print(" ");
+            print_number(token);
+        }
+        if (frame == 0) board_print(",");
+    }
+    board_print("\ntext: ");
+    print_number(equal);
+    board_print(" of ");
+    print_number(text.count);
+    board_print(" tokens as expected\n");
+    *wrong += text.count - equal;
+    return ENONE;
+}
+#endif
+
 /* Runs all frames of a model. Adds the bytes that differ to *wrong. */
 static NeutronError check(const Golden *of, uint32_t *wrong) {
     NeutronError error = of->init();
@@ -242,6 +274,9 @@ static NeutronError check(const Golden *of, uint32_t *wrong) {
 #endif
 #if OPENNEUTRON_PROFILED
     if (model->profile_bytes > 0) print_profile(of->instance);
+#endif
+#if OPENNEUTRON_TEXTS
+    if (of->text != NULL) return continue_text(of, wrong);
 #endif
     return ENONE;
 }
