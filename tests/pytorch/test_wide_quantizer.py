@@ -13,11 +13,13 @@ from torch import nn
 from torch.fx import GraphModule, Node
 from torchao.quantization.pt2e import MinMaxObserver
 
+import openneutron
 from openneutron.errors import InvalidOptionError
 from openneutron.ir import per_tensor
 from openneutron.options import QuantizationOptions
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.graph.program import is_dequantize, is_quantize, op_name, quantized_dtype
+from openneutron.pytorch.lower import units
 from openneutron.pytorch.lower.units import _interpolated
 from openneutron.pytorch.quantizer import precision
 from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize
@@ -293,3 +295,26 @@ def test_a_convolution_that_only_adds_up_powers_is_wide() -> None:
     assert operands(quantized(NeutronQuantizer(), Windows(0.25)))["conv2d"] == ["int16", "int16"]
     for model in (Windows(-0.25), Windows(0.25, has_bias=True)):
         assert operands(quantized(NeutronQuantizer(), model))["conv2d"] == ["int8", "int8"]
+
+
+class Fourths(nn.Module):
+    """The 4-norm of each window."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.pow(F.conv2d(x.abs() ** 4, torch.ones(3, 1, 2, 2), groups=3), 0.25)
+
+
+@pytest.mark.parametrize(("scale", "least"), [(1.0, 40.0), (1000.0, 40.0)])
+def test_a_root_that_is_steep_at_zero_has_a_table_near_zero(scale: float, least: float) -> None:
+    generator = torch.Generator().manual_seed(1)
+    x = scale * torch.randn(1, 3, 16, 16, generator=generator)
+    program = openneutron.compile(Fourths(), (x,), calibration=[(x,)])
+    right = Fourths()(x)
+    found = program.run(x)[0]
+    assert 10 * torch.log10(right.square().sum() / (found - right).square().sum()) > least  # 27 dB with one table
+
+
+def test_results_that_are_missing_are_those_of_the_nearest_value() -> None:
+    values = np.array([np.nan, 1.0, np.nan, np.nan, 4.0, np.nan, 6.0, np.nan])
+    assert units._without_gaps(values).tolist() == [1, 1, 1, 4, 4, 4, 6, 6]
+    assert units._without_gaps(np.full(3, np.nan)).tolist() == [0, 0, 0]

@@ -51,7 +51,15 @@ from openneutron.pytorch.graph.program import (
     stored_type,
     written,
 )
-from openneutron.pytorch.lower.units import Function, Unit, functions_of, only_inside, table_of
+from openneutron.pytorch.lower.units import (
+    CLOSER,
+    Function,
+    Unit,
+    functions_of,
+    only_inside,
+    table_of,
+    tables_near_zero,
+)
 from openneutron.pytorch.operators.families import LOWER_RULES
 from openneutron.pytorch.operators.rules.context import Context, Results, Value, lies_as, moves, plain
 from openneutron.pytorch.operators.rules.tables import COUNTED_AT_RUN_TIME, Layout, is_computed, objection
@@ -380,11 +388,17 @@ class Lowering:
         if here is DType.INT8 and dtype is DType.INT16:
             return _two_types(here, dtype)
         looked_up = _widened(quant) if here is not dtype else quant
-        entries = context.add_constant(
-            f"{node.name}_table", table_of(function, node, looked_up, self.constants), looked_up
-        )
+        table = table_of(function, node, looked_up, self.constants)
         stored, name = context.tensors[data.tensor].shape, function.nodes[-1].name
+        steep = tables_near_zero(function, table, looked_up, self.constants) if here is DType.INT16 else None
+        entries = context.add_constant(f"{node.name}_table", steep.whole if steep else table, looked_up)
         result = context.emit("lookup", (data.tensor, entries), stored, looked_up, name)
+        if steep is not None:
+            closer = per_tensor(context.quant(data).scale / CLOSER, 0)
+            small = context.emit("quantize", (data.tensor,), stored, closer, f"{name}_closer", here)
+            entries = context.add_constant(f"{node.name}_table_near_zero", steep.near, looked_up)
+            near = context.emit("lookup", (small, entries), stored, looked_up, f"{name}_near_zero")
+            result = context.emit(steep.op, (result, near), stored, looked_up, f"{name}_joined")
         value = Value(result, data.shape, data.order, data.base)
         context.values[node] = context.requantized(value, quant, f"{name}_int8", dtype)
         return None

@@ -20,6 +20,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx import Graph, Node
 
 from openneutron.ir import DType, QuantParams
+from openneutron.litert.expand import interpolated
 from openneutron.pytorch.graph.program import (
     Constants,
     evaluate,
@@ -230,6 +231,59 @@ def _interpolated(values: np.ndarray, result: QuantParams) -> np.ndarray:
     return entries.astype(np.int16)
 
 
+COARSE = 1024
+"""The error of an int16 table, in stored steps, from which on ``tables_near_zero`` are better: 1 / 32 of the largest stored value."""
+
+CLOSER = 128
+"""The factor of a value in front of the table near 0. An int16 table has an entry for every 128th stored value, so that
+each product has one of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class TablesNearZero:
+    """Two int16 tables of a function that is steep at 0, such as a root.
+
+    ``whole`` is over the whole range. ``near`` is over ``CLOSER`` times the value, which saturates: it has an entry for each of the first
+    256 stored values from 0 on. ``op``: the operator whose result of both is the function.
+    """
+
+    op: str
+    whole: np.ndarray
+    near: np.ndarray
+
+
+def tables_near_zero(
+    function: Function, whole: np.ndarray, result: QuantParams, constants: Constants
+) -> TablesNearZero | None:
+    """Return two tables for a function of an int16 value for which ``whole``, its table, is too coarse near 0. Else return None.
+
+    The function rises or falls over the values from 0 on, and is constant below. ``result``: the quantization of the entries.
+    """
+    source = quant_params(function.source, constants)
+    size = np.iinfo(np.int16).max
+
+    def exact(first: int, last: int) -> np.ndarray:
+        steps = _results(function, constants, np.arange(first, last + 1), source).astype(np.float64) / result.scale
+        return _away(np.clip(np.nan_to_num(steps, posinf=SATURATING, neginf=-SATURATING), -size - 1, size))
+
+    found = interpolated(whole)
+    if np.abs(exact(0, CLOSER) - found[size + 1 : size + CLOSER + 2]).max() < COARSE:
+        return None
+    right = exact(-size - 1, size)
+    rises = bool(right[-1] > right[size + 1])
+    if (right[: size + 1] != right[size + 1]).any() or (np.diff(right[size + 1 :]) * (1 if rises else -1) < 0).any():
+        return None
+    beyond, near = whole.copy(), whole.copy()
+    beyond[:258] = near[:256] = right[0]
+    near[256:] = right[size + 1 : size + 1 + 257]
+    choose = np.maximum if rises else np.minimum
+    closer = np.clip(np.arange(-size - 1, size + 1) * CLOSER, -size - 1, size)
+    joined = choose(interpolated(beyond), interpolated(near)[closer + size + 1])
+    if np.abs(joined - right).max() * 2 > np.abs(found - right).max():
+        return None
+    return TablesNearZero("maximum" if rises else "minimum", beyond, near)
+
+
 STEEPEST = 2**15 - 1
 """The largest difference of two entries: the kernels' slopes are int16."""
 
@@ -261,8 +315,10 @@ def _without_gaps(values: np.ndarray) -> np.ndarray:
         return values
     if not there.size:
         return np.zeros_like(values)
-    apart = np.abs(np.arange(values.size)[:, None] - there[None, :])
-    return values[there[np.argmin(apart, axis=1)]]
+    here = np.arange(values.size)
+    after = np.searchsorted(there, here).clip(1, max(there.size - 1, 1))
+    below, above = there[after - 1], there[np.minimum(after, there.size - 1)]
+    return values[np.where(np.abs(above - here) < np.abs(here - below), above, below)]
 
 
 def functions_of(nodes: Iterable[Node], constants: Constants) -> dict[Node, Function]:
