@@ -432,6 +432,7 @@ def schema() -> Schema:
     others = [
         ("compile", SEVERAL_COMPILED),
         ("compile", SHARING_COMPILED),
+        ("explain", fields_of(ReportData)),
         ("report", fields_of(Comparison)),
         (
             "targets",

@@ -13,16 +13,18 @@ from openneutron.api.result import CompiledResult
 from openneutron.compiler.search.pareto import one_after_the_other
 from openneutron.device import files
 from openneutron.device.cache.programs import front
+from openneutron.device.forms import PTE, form_of
 from openneutron.device.timings import advance, step
 from openneutron.errors import BudgetError, InvalidModelError, InvalidOptionError
 from openneutron.features.report import Summary
 from openneutron.features.report.advice import BudgetPoint, advice, quick_advice, worthwhile
-from openneutron.features.report.page.collect import report_data
+from openneutron.features.report.page.collect import report_data, report_of_language_model
 from openneutron.features.report.page.compare import Comparison, comparison_page
 from openneutron.features.report.page.data import LayerAccuracy, Measured, ReportData, facts_of, with_facts
 from openneutron.features.report.page.document import converter
 from openneutron.features.report.page.page import data_of as data_of_page
 from openneutron.features.report.page.page import page
+from openneutron.language.model import is_language_model
 
 SUFFIXES = (".html", ".htm")
 
@@ -109,11 +111,16 @@ def write_report(data: ReportData | Comparison, path: Path) -> None:
 
 
 def stored_data(path: Path) -> ReportData:
-    """Return the report's data that a compiled file or a report holds. Raises InvalidModelError for a file without such data."""
+    """Return the report's data that a compiled file or a report holds; that of a language model is made of its program.
+
+    Raises InvalidModelError for a file without such data.
+    """
     try:
         content = path.read_bytes()
     except OSError as error:
         raise InvalidModelError(f"'{path}' can't be read: {error.strerror}.") from error
     if path.suffix in SUFFIXES:
         return data_of_page(content.decode("utf-8", "replace"), path.name)
+    if form_of(path) is PTE and is_language_model(content, path.name):
+        return report_of_language_model(content, path.name)
     return facts_of(content, path.name)

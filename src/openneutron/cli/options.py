@@ -403,16 +403,21 @@ OPTIONS = (CompileOptions, QuantizationOptions)
 
 @dataclass(frozen=True, slots=True)
 class AskedModel:
-    """One of several MODELs. ``given`` returns the model with its options, and raises as ``given_model`` does."""
+    """A MODEL that is not looked at yet. ``given`` returns the model with its options, and raises as ``given_model`` does."""
 
     name: str
     given: Callable[[], GivenModel] = field(repr=False)
 
 
 def takes_a_model(
-    *, without: Collection[str] = (), evaluates: bool = False, varies: bool = False, several: bool = False
+    *,
+    without: Collection[str] = (),
+    evaluates: bool = False,
+    varies: bool = False,
+    several: bool = False,
+    later: bool = False,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return a decorator for a command with a parameter ``asked``: a GivenModel, or with ``several`` a list of
+    """Return a decorator for a command with a parameter ``asked``: a GivenModel, with ``later`` an AskedModel, or with ``several`` a list of
     AskedModel.
 
     On the command line the ModelParameters and the flags of CompileOptions and QuantizationOptions replace ``asked``.
@@ -450,7 +455,9 @@ def takes_a_model(
 
             if context.obj is not None and given.get("verbose"):
                 output.detail(f"options of {context.obj.path}: {', '.join(context.obj.values)}")
-            command(asked=[AskedModel(name, partial(one, name)) for name in model] if several else one(model), **given)
+            names = model if several else [model]
+            models = [AskedModel(name, partial(one, name)) for name in names]
+            command(asked=models if several else models[0] if later else one(model), **given)
 
         run.__doc__ = command.__doc__
         run.__signature__ = Signature(  # type: ignore[attr-defined]  # what typer reads

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from openneutron.device import pte
 from openneutron.device.simulator import Simulator
 from openneutron.errors import InvalidModelError, InvalidOptionError
-from openneutron.isa import Program
+from openneutron.isa import Microcode, Program
 from openneutron.isa.payload import Format, Payload, parse
 from openneutron.language.times import Work, work_of
 from openneutron.targets import with_checksum
@@ -94,6 +94,22 @@ def found(data: bytes, name: str) -> tuple[Interface, Program]:
     return interface, payload.program
 
 
+def is_language_model(data: bytes, name: str) -> bool:
+    """Return whether a ``.pte`` is a language model of this compiler. Raises InvalidProgramError where the file is damaged."""
+    try:
+        found(data, name)
+    except InvalidModelError:
+        return False
+    return True
+
+
+def timed_work(microcode: Microcode) -> Work:
+    """Return the products and the attention of a program for i.MX 95, whose time is modelled; empty for one of another chip."""
+    target = with_checksum(microcode.target)
+    cores = target is not None and target.name.startswith(("imx95", "cortex-a55"))
+    return work_of(microcode) if cores else ()
+
+
 def _numbers(method: pte.Method) -> tuple[int, ...]:
     """Return the integers that a constant method returns; none where it is another method."""
     values = [method.values[index] for index in method.outputs]
@@ -117,10 +133,7 @@ class LanguageModel:
     @property
     def work(self) -> Work:
         """Return the products and the attention of a program for i.MX 95, whose time is modelled; empty for one of another chip."""
-        microcode = self._simulator.microcode
-        target = with_checksum(microcode.target)
-        cores = target is not None and target.name.startswith(("imx95", "cortex-a55"))
-        return work_of(microcode) if cores else ()
+        return timed_work(self._simulator.microcode)
 
     def __enter__(self) -> Self:
         return self

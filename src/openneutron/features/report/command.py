@@ -27,6 +27,7 @@ from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.features.report.advice import BudgetPoint, pareto_table
 from openneutron.features.report.as_nxp import as_nxp_table
 from openneutron.features.report.inspection import Inspection, inspected, inspection_text
+from openneutron.features.report.table import facts
 from openneutron.features.report.text import explanation, passes_table
 from openneutron.features.report.units import size_text
 
@@ -34,10 +35,10 @@ if TYPE_CHECKING:
     from openneutron.features.report.page.data import ReportData
 
 
-@takes_a_model(without=("io_dtype", "profile", *OF_CONVERTERS, "any_runtime"))
+@takes_a_model(without=("io_dtype", "profile", *OF_CONVERTERS, "any_runtime"), later=True)
 def explain(
     *,
-    asked: GivenModel,
+    asked: AskedModel,
     memory: Annotated[bool, typer.Option("--memory", help="Show each partition's memory map too.")] = False,
     passes: Annotated[
         bool,
@@ -60,19 +61,22 @@ def explain(
 
     The output has every kernel call with its modelled cycles, and every operator on the CPU with its reason. No file is
     written, except with --plot. Of a .tflite of NXP's converter, which may be MODEL too, it has the NeutronGraphs with their sizes and
-    the drivers that read them, and the operators on the CPU.
+    the drivers that read them, and the operators on the CPU. Of a language model in a .pte it has the time of each phase by part, and the memory.
     """
     from openneutron.features.report.page.collect import report_data
     from openneutron.features.report.page.page import texts_of
 
+    if form_of(Path(asked.name)) is PTE and _explain_language_model(asked.name, as_json):
+        return
     output.check_plot(plot)
     release = None if by_release is None else releases.get(by_release)
-    foreign = inspected_model(asked)
+    given = asked.given()
+    foreign = inspected_model(given)
     if foreign is not None:
         output.show(inspection_text(foreign), "explain", foreign.to_dict(), as_json)
         return
     with output.Steps(quiet, verbose) as steps:
-        model, _ = compiled(asked, steps, for_figures=True)
+        model, _ = compiled(given, steps, for_figures=True)
         summary = dataclasses.replace(model.report, file_bytes=None)
         files.write(output.plotted(plot, model))
     shown = Group(
@@ -89,6 +93,22 @@ def explain(
         shown = Group(shown, *(item for each in found for item in ("", passes_table(each))))
         data |= {"passes": [[row.to_dict() for row in each] for each in found]}
     output.show(shown, "explain", data, as_json)
+
+
+def _explain_language_model(name: str, as_json: bool) -> bool:
+    """Show the facts of a language model in a ``.pte``, and return True; return False for any other file."""
+    from openneutron.features.report.page.collect import report_of_language_model
+    from openneutron.features.report.page.page import texts
+    from openneutron.language.model import is_language_model
+
+    path = Path(name)
+    if not path.is_file() or not is_language_model(content := files.content(path), path.name):
+        return False
+    data = report_of_language_model(content, path.name)
+    title = Text.assemble((data.model, "bold"), f"  for {data.target.name} ({data.target.title})")
+    rows = facts((row.label, row.text) for row in data.summary)
+    output.show(Group(title, rows, *texts(data)), "explain", data.to_dict(), as_json)
+    return True
 
 
 DEFAULT = Path("report.html")

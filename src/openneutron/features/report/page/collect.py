@@ -8,9 +8,11 @@ from dataclasses import asdict, fields, replace
 from itertools import accumulate
 from typing import Any
 
+from openneutron import targets
 from openneutron.compiler.cost.cycles import issue_cycles
 from openneutron.compiler.cost.losses import MEMORY
 from openneutron.compiler.emit.report import OperatorReport
+from openneutron.errors import InvalidProgramError
 from openneutron.features.report.advice import Advice, BudgetPoint
 from openneutron.features.report.page.data import (
     CONSTANTS,
@@ -30,10 +32,12 @@ from openneutron.features.report.page.data import (
     TargetData,
 )
 from openneutron.features.report.page.graph import connected, flow_of
+from openneutron.features.report.page.language import NPU, language_facts, summary
 from openneutron.features.report.page.page import with_sections
 from openneutron.features.report.summary import PartitionSummary, Summary, folded
 from openneutron.features.report.text import mapped_buffers, summary_rows
 from openneutron.isa.rows import KERNEL_BY_NAME
+from openneutron.language.model import found
 from openneutron.targets import Target
 
 
@@ -83,6 +87,64 @@ def report_data(
         advice=tuple(advice),
     )
     return with_sections(data)
+
+
+def report_of_language_model(file: bytes, name: str) -> ReportData:
+    """Return the data of a language model in a ``.pte``, which has no facts of a compile. The figures are those of the program, and of one
+    token at a quarter of the cache.
+
+    Raises as ``openneutron.language.model.found`` does, and InvalidProgramError for a chip that this version does not know.
+    """
+    interface, program = found(file, name)
+    target = targets.with_checksum(program.header["target"])
+    if target is None:
+        raise InvalidProgramError(f"'{name}': its chip is not known to this version. Export the model again.")
+    facts = language_facts(interface, program, len(file))
+    token = next((each for each in facts.phases if each.position and each.tokens == 1), None)
+    milliseconds = (0.0, 0.0, 0.0) if token is None else (token.seconds, token.low_seconds, token.high_seconds)
+    sram = program.scratch_size + program.state_size
+    figures = Figures(
+        **dict.fromkeys(_NO_FIGURES, 0),
+        operators=program.header["operator_count"],
+        operators_on_npu=0 if token is None else sum(part.calls for part in facts.phases[0].parts if part.place == NPU),
+        whole=True,
+        macs=0 if token is None else round(token.products),
+        is_on_cpu=False,
+        modelled_milliseconds=1e3 * milliseconds[0],
+        expected_milliseconds=(1e3 * milliseconds[1], 1e3 * milliseconds[2]),
+        hangs_on="",
+        utilisation=0.0,
+        peak_sram_bytes=sram,
+        total_sram_bytes=sram,
+        sram_budget_bytes=sram,
+        weights_bytes=program.header["weights_size"],
+        microcode_bytes=program.header["microcode_size"],
+        weights_fit_sram=True,
+        file_bytes=len(file),
+    )
+    return with_sections(
+        ReportData(
+            model=name,
+            target=_target(target),
+            figures=figures,
+            summary=summary(facts, target.title),
+            partitions=(),
+            layers=(),
+            buffers=(),
+            steps=(),
+            peaks=(),
+            graph=(),
+            fallbacks=(),
+            sections={"language": (facts,)},
+        )
+    )
+
+
+_NO_FIGURES = (
+    *("macs_on_cpu", "modelled_cycles", "npu_cycles", "copy_cycles", "host_cycles"),
+    *("host_operators_not_modelled", "overlapped_cycles"),
+)
+"""The figures of a compile that a decoder's program does not have."""
 
 
 def with_accuracy(data: ReportData, accuracy: Iterable[Measured]) -> ReportData:

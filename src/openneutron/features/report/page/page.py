@@ -15,7 +15,7 @@ from rich.text import Text
 
 from openneutron.errors import InvalidModelError
 from openneutron.features.report.latency import CPU_CALLS, modelled_text
-from openneutron.features.report.page import charts, findings
+from openneutron.features.report.page import charts, findings, language
 from openneutron.features.report.page.charts import Chart
 from openneutron.features.report.page.data import ReportData, Row, from_dict
 from openneutron.features.report.page.document import document, figure, picture, table, tiles
@@ -32,7 +32,8 @@ class Section:
     `openneutron explain` prints after its own.
 
     A section with data of its own has ``item``, the class of an item, and ``collect``, which returns the items for a
-    report's data. The items are in ``ReportData.sections`` and in JSON under ``key``.
+    report's data. The items are in ``ReportData.sections`` and in JSON under ``key``. ``head`` returns headline figures
+    as HTML in place of the usual ones. A section ``of_decoder`` is in the report of a language model alone.
     """
 
     key: str
@@ -43,6 +44,8 @@ class Section:
     item: type | None = None
     collect: Callable[[ReportData], Iterable[Any]] | None = None
     text: Callable[[ReportData], RenderableType] | None = None
+    head: Callable[[ReportData], str] | None = None
+    of_decoder: bool = False
 
 
 def with_sections(data: ReportData) -> ReportData:
@@ -54,9 +57,13 @@ def with_sections(data: ReportData) -> ReportData:
 def texts_of(made: Callable[[], ReportData]) -> list[RenderableType]:
     """Return the text of each section that has one, below the section's title. ``made`` returns the report's data; it
     is called only if there is such a section, since it takes time."""
-    if all(each.text is None for each in SECTIONS):
+    if all(each.text is None or each.of_decoder for each in SECTIONS):
         return []
-    data = made()
+    return texts(made())
+
+
+def texts(data: ReportData) -> list[RenderableType]:
+    """Return the text of each section of this data that has one, below the section's title."""
     shown = [(each.title, each.text(data)) for each in SECTIONS if each.text is not None and each.is_there(data)]
     return [part for title, text in shown for part in ("", Text(title, "bold"), text)]
 
@@ -85,7 +92,8 @@ def page(data: ReportData) -> str:
         elif each.page is not None and each.is_there(data):
             parts.append((each.key, each.title, each.page(data)))
     subtitle = f"for {data.target.name} ({data.target.title}), modelled at {data.target.clock_mhz:g} MHz"
-    return document(data.model, subtitle, _tiles(data), parts, drawn.values(), data.to_dict())
+    heads = [each.head(data) for each in SECTIONS if each.head is not None and each.is_there(data)]
+    return document(data.model, subtitle, "".join(heads) or _tiles(data), parts, drawn.values(), data.to_dict())
 
 
 def data_of(html: str, subject: str) -> ReportData:
@@ -197,6 +205,10 @@ def _layers(data: ReportData) -> object:
     return data.layers
 
 
+def _decoder(data: ReportData) -> object:
+    return data.section("language")
+
+
 SECTIONS = (
     Section("summary", "Summary", lambda data: True, _facts),
     Section("next", "What to try next", lambda data: data.advice, _advice),
@@ -208,7 +220,25 @@ SECTIONS = (
         item=Row,
         collect=findings.findings,
     ),
-    Section("graph", "Graph", lambda data: True, _graph),
+    Section(
+        "language",
+        "Language model",
+        _decoder,
+        language.view,
+        item=language.LanguageFacts,
+        collect=language.collected,
+        text=language.shown,
+        head=language.head,
+        of_decoder=True,
+    ),
+    Section(
+        "tokens",
+        "Tokens per second by position",
+        lambda data: _decoder(data) and language.facts_of(data).speeds,
+        chart=language.chart,
+        of_decoder=True,
+    ),
+    Section("graph", "Graph", lambda data: data.graph, _graph),
     Section("latency", "Latency by layer", _layers, chart=charts.latency),
     Section("memory", "Memory over time", _layers, chart=charts.memory),
     Section("pareto", "Memory against latency", lambda data: data.pareto, chart=charts.pareto),
