@@ -377,6 +377,7 @@ COMMANDS: dict[str, dict[str, Schema]] = {
         "ended_by": {"anyOf": [{"const": reason} for reason in ("end", "stop", "length", "interrupted")]},
         "prompt_tokens": WHOLE,
         "tokens": several(WHOLE),
+        "sound_seconds": or_null(NUMBER),
         "simulated": record({"first_token_seconds": NUMBER, "tokens_per_second": or_null(NUMBER)}),
     },
     "demo": {

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from openneutron.language.decoder import Activation, Decoder, Floats, Layer, Matrix, Norm, Rotary
+from openneutron.language.decoder import Activation, Cross, Decoder, Floats, Layer, Matrix, Norm, Rotary
 
 LANES = 16
 """The partial sums of a sum."""
@@ -148,9 +148,9 @@ class Cache:
     value_scales: Floats
 
     @classmethod
-    def of(cls, decoder: Decoder) -> Cache:
+    def of(cls, decoder: Decoder, positions: int) -> Cache:
         """Return an empty cache."""
-        shape = decoder.groups, decoder.context, decoder.head_size
+        shape = decoder.groups, positions, decoder.head_size
         return cls(np.zeros(shape), np.zeros(shape), np.zeros(shape[:2], f32), np.zeros(shape[:2], f32))
 
     def content(self) -> bytes:
@@ -159,14 +159,31 @@ class Cache:
         return integers + self.key_scales.tobytes() + self.value_scales.tobytes()
 
 
+def _store(cache: Cache, keys: Floats, values: Floats, positions: npt.NDArray[np.int64]) -> None:
+    """Store heads of keys and values [position, G, D] at positions of a cache."""
+    for x, stored, scales in ((keys, cache.keys, cache.key_scales), (values, cache.values, cache.value_scales)):
+        integers, found = quantized(x, 127)
+        stored[:, positions] = integers.swapaxes(0, 1)
+        scales[:, positions] = found.T
+
+
 class Reference:
     """A decoder with its own cache. ``steps`` has the result of each step of the last run, by the name of its call in a program."""
 
     def __init__(self, decoder: Decoder) -> None:
         decoder.verify()
         self.decoder = decoder
-        self.caches = [Cache.of(decoder) for _ in decoder.layers]
+        self.caches = [Cache.of(decoder, decoder.context) for _ in decoder.layers]
+        self.sources = [Cache.of(decoder, decoder.source_positions) for layer in decoder.layers if layer.cross]
         self.steps: dict[str, Floats] = {}
+
+    def read(self, source: Floats) -> None:
+        """Compute the keys and values of cross attention from the rows of a source."""
+        d = self.decoder
+        for cache, layer in zip(self.sources, d.layers, strict=True):
+            assert layer.cross is not None
+            keys, values = np.split(linear(source, layer.cross.source).reshape(len(source), -1, d.head_size), 2, axis=1)
+            _store(cache, keys, values, np.arange(len(source)))
 
     def run(self, tokens: npt.ArrayLike, position: int) -> Floats:
         """Return the logits, float32 [vocabulary], of the last of these tokens, the first of which is at ``position``."""
@@ -203,6 +220,8 @@ class Reference:
         after = self._block(
             f"{name}.output", f"{name}.after_attention", attended, layer.output, layer.after_attention, x
         )
+        if layer.cross is not None:
+            after = self._cross(name, layer.cross, self.sources[number], after)
         source = first
         if layer.mlp_norm is not None:
             read = x if layer.is_parallel else after
@@ -236,17 +255,23 @@ class Reference:
             keys = normed(keys, Norm(layer.key_norm), d.epsilon, False)
         if layer.rotary is not None:
             queries, keys = (rotated(x, layer.rotary, positions) for x in (queries, keys))
-        for x, stored, scales in ((keys, cache.keys, cache.key_scales), (values, cache.values, cache.value_scales)):
-            integers, found = quantized(x, 127)
-            stored[:, positions] = integers.swapaxes(0, 1)
-            scales[:, positions] = found.T
-        rows = [self._attended(layer, cache, *row) for row in zip(queries, positions.tolist(), strict=True)]
-        return np.stack(rows)
+        _store(cache, keys, values, positions)
+        firsts = np.maximum(0, positions - layer.window + 1) if layer.window else np.zeros_like(positions)
+        seen = [slice(first, own + 1) for first, own in zip(firsts.tolist(), positions.tolist(), strict=True)]
+        return np.stack([self._attended(cache, *row) for row in zip(queries, seen, strict=True)])
 
-    def _attended(self, layer: Layer, cache: Cache, queries: Floats, own: int) -> Floats:
-        """Return the attention [H D] of the queries' heads [H, D] at the position ``own``."""
+    def _cross(self, name: str, cross: Cross, cache: Cache, x: Floats) -> Floats:
+        """Return the residual plus the attention to all positions of a source."""
         d = self.decoder
-        seen = slice(max(0, own - layer.window + 1) if layer.window else 0, own + 1)
+        first = self._keep(f"{name}.cross_norm", normed(x, cross.norm, d.epsilon, d.centred))
+        queries = self._keep(f"{name}.cross_query", linear(first, cross.query)).reshape(len(x), d.heads, d.head_size)
+        rows = np.stack([self._attended(cache, each, slice(0, d.source_positions)) for each in queries])
+        attended = self._keep(f"{name}.cross_attention", rows)
+        return self._keep(f"{name}.cross_output", x + linear(attended, cross.output))
+
+    def _attended(self, cache: Cache, queries: Floats, seen: slice) -> Floats:
+        """Return the attention [H D] of the queries' heads [H, D] to the positions ``seen``."""
+        d = self.decoder
         group = np.arange(d.heads) * d.groups // d.heads
         q, scale = quantized(queries, 32767)
         c = scale * f32(d.score_scale)

@@ -39,6 +39,7 @@ PARTS = (
     *(f"features.{name}" for name in BELOW_API),
     "api",
     "llm",
+    "speech",
     *(f"features.{name}" for name in _ABOVE_API),
     "cli",
     "commands",

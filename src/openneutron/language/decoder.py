@@ -99,6 +99,20 @@ class Activation(Enum):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Cross:
+    """The cross attention of a layer, between its attention and its feed-forward block.
+
+    ``query`` [H D, C] reads the result of ``norm``; ``source`` [2 G D, width of the source] has the rows of keys, then those of values;
+    ``output`` is [C, H D].
+    """
+
+    norm: Norm
+    query: Matrix
+    source: Matrix
+    output: Matrix
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Layer:
     """A decoder layer of width C.
 
@@ -107,7 +121,8 @@ class Layer:
     A model whose blocks end with a norm has ``after_attention`` and ``after_mlp``. Without ``mlp_norm`` both blocks read the result of
     ``attention_norm``; the feed-forward block then does not read the attention's result (parallel blocks). With ``is_parallel`` and an
     ``mlp_norm``, it reads the layer's input through that norm. ``window`` is the number of positions that a token sees; 0: all.
-    ``rotary`` is None for a layer without rotary embedding.
+    ``rotary`` is None for a layer without rotary embedding. ``cross`` is None for a layer without cross attention; with it, blocks follow
+    each other, and none ends with a norm.
     """
 
     attention_norm: Norm
@@ -123,6 +138,7 @@ class Layer:
     rotary: Rotary | None = None
     window: int = 0
     is_parallel: bool = False
+    cross: Cross | None = None
 
 
 Place = tuple[int, str]
@@ -150,12 +166,12 @@ class Repair:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Decoder:
-    """A decoder-only language model.
+    """A decoder-only language model, or with cross attention in its layers the decoder behind an encoder.
 
     * ``embedding`` [vocabulary, C] and ``head`` [vocabulary, C]; the same object if they are tied. ``embedding_multiplier`` multiplies
       each embedded value; ``positions`` is float32 [context, C] of learned positions, or None.
     * ``heads`` of queries, ``groups`` heads of keys and of values, ``head_size`` values in each head.
-    * ``context``: the positions of the cache.
+    * ``context``: the positions of the cache; ``source_positions``: those of the encoder's result, 0 without an encoder.
     * ``centred``: norms are LayerNorm instead of RMSNorm.
     * ``is_gated``: ``up`` of each layer has the gate's rows first.
     * ``score_scale``, ``score_cap`` (0: none) and ``logit_cap`` (0: none).
@@ -184,6 +200,12 @@ class Decoder:
     begin_token: int | None = None
     end_tokens: tuple[int, ...] = ()
     repair: Repair | None = None
+    source_positions: int = 0
+
+    @property
+    def source_width(self) -> int:
+        """Return the values of a row of the encoder's result; 0 without an encoder."""
+        return next((layer.cross.source.columns for layer in self.layers if layer.cross is not None), 0)
 
     @property
     def width(self) -> int:
@@ -196,7 +218,14 @@ class Decoder:
     @property
     def cache_bytes(self) -> int:
         """Return the bytes of the keys and values of all layers."""
-        return len(self.layers) * 2 * self.groups * self.context * (self.head_size + 4)
+        crosses = sum(layer.cross is not None for layer in self.layers)
+        positions = len(self.layers) * self.context + crosses * self.source_positions
+        return positions * self.bytes_of_position
+
+    @property
+    def bytes_of_position(self) -> int:
+        """Return the bytes of the keys and values of a position in a layer, with their scales."""
+        return 2 * self.groups * (self.head_size + 4)
 
     def verify(self) -> None:
         """Raise InvalidModelError if the parts of the model do not fit together."""
@@ -216,6 +245,11 @@ class Decoder:
             yield "context", f"{self.context} positions; at least 1 is needed"
         yield from _shape("head", (self.head.rows, self.head.columns), (self.vocabulary, self.width))
         yield from _norm("final norm", self.final_norm, self.width)
+        if (self.source_positions > 0) != any(layer.cross is not None for layer in self.layers):
+            yield (
+                "source",
+                f"it has {self.source_positions} positions; a model with cross attention has some, and another one 0",
+            )
         if self.positions is not None:
             yield from _shape("positions", self.positions.shape, (self.context, self.width))
 
@@ -227,10 +261,18 @@ class Decoder:
             ("output", layer.output, self.width, inner),
             ("up", layer.up, hidden * (1 + self.is_gated), self.width),
             ("down", layer.down, self.width, hidden),
+            *self._of_cross(layer),
         ):
             yield from _shape(f"layer {number}, {name}", (matrix.rows, matrix.columns), (rows, columns))
             if columns > MOST_INPUTS:
                 yield f"layer {number}, {name}", f"it has {columns} columns; at most {MOST_INPUTS} are possible"
+        if layer.cross is not None:
+            yield from _norm(f"layer {number}, cross norm", layer.cross.norm, self.width)
+            if layer.is_parallel or layer.mlp_norm is None or layer.after_attention is not None:
+                yield (
+                    f"layer {number}",
+                    "it has cross attention, and its blocks do not follow each other without a norm behind them",
+                )
         for name in ("attention_norm", "mlp_norm", "after_attention", "after_mlp"):
             yield from _norm(f"layer {number}, {name}", getattr(layer, name), self.width)
         if (layer.query_norm is None) != (layer.key_norm is None):
@@ -244,6 +286,14 @@ class Decoder:
             if rows < self.context or rotated % 2 or rotated > size:
                 fact = f"its table is [{rows}, {rotated}] for {self.context} positions and heads of {size}"
                 yield f"layer {number}, rotary", fact
+
+    def _of_cross(self, layer: Layer) -> Iterator[tuple[str, Matrix, int, int]]:
+        """Yield the matrices of a layer's cross attention, each with the rows and columns that it has to have."""
+        inner, cross = self.heads * self.head_size, layer.cross
+        if cross is not None:
+            yield "cross query", cross.query, inner, self.width
+            yield "cross source", cross.source, 2 * self.groups * self.head_size, self.source_width
+            yield "cross output", cross.output, self.width, inner
 
 
 def _shape(name: str, shape: tuple[int, ...], wanted: tuple[int, ...]) -> Iterator[tuple[str, str]]:

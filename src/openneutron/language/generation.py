@@ -13,6 +13,7 @@ import numpy as np
 from openneutron.device.files import content, existing
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.language.model import Floats, Interface, LanguageModel
+from openneutron.language.sound import Encoder
 from openneutron.language.text import TOKENIZER, TextStream, Tokenizer
 
 
@@ -107,12 +108,56 @@ def _tokens(model: Runs, prompt: Sequence[int], most: int | None, sampling: Samp
             raise InvalidModelError(
                 f"'{model.name}': its logits at position {position - 1} are no finite numbers. Check the weights it was made of."
             )
+        never = facts.suppressed + (facts.suppressed_first if position == len(prompt) else ())
+        if never:
+            logits = logits.copy()
+            logits[list(never)] = -np.inf
         token = sampling.choose(logits, random)
         yield token
         if token in facts.end_tokens:
             return
         if position + 1 < end:
             logits = model.run([token], position)
+
+
+def heard(
+    model: LanguageModel,
+    encoder: Encoder,
+    samples: Floats,
+    prompt: Sequence[int],
+    most: int | None = None,
+    sampling: Sampling = Sampling(),
+) -> Iterator[int]:
+    """Yield the tokens of a sound at 16 kHz, of which an encoder hears as much as its frames have at a time.
+
+    Each part of a longer sound is a text of its own behind the prompt, up to the token that ends it; there are at most ``most`` tokens in all.
+
+    Raises InvalidOptionError before the first run where the prompt or ``most`` does not fit, or the sound is empty.
+    """
+    check_prompt(model, prompt)
+    if most is not None and most < 1:
+        raise InvalidOptionError(f"max-tokens: it is {most}; it is 1 or more.")
+    if not len(samples):
+        raise InvalidOptionError("audio: it has no samples. Give a sound with speech.")
+    return _heard(model, encoder, samples, prompt, most, sampling)
+
+
+def _heard(
+    model: LanguageModel,
+    encoder: Encoder,
+    samples: Floats,
+    prompt: Sequence[int],
+    most: int | None,
+    sampling: Sampling,
+) -> Iterator[int]:
+    count = 0
+    for first in range(0, len(samples), encoder.samples):
+        model.listen(encoder.hear(samples[first : first + encoder.samples]))
+        for token in _tokens(model, prompt, None if most is None else most - count, sampling):
+            yield token
+            count += 1
+        if count == most:
+            return
 
 
 def generate(

@@ -3,6 +3,10 @@
 
 The method ``forward`` takes ``tokens`` (int64 [1, n], n from 1 to ``rows``) and ``start_pos`` (int64 [1]), and returns the logits of the last
 token (float32 [1, vocabulary]). The other methods are those that ExecuTorch's ``TextLLMRunner`` reads; each returns a constant.
+
+The decoder behind an encoder is the method ``text_decoder``. It takes also the encoder's result (float32 [1, positions, width]) and ``source_span``
+(int64 [2]): the first position and the number of positions whose keys and values the run computes. A text's first run computes those of all
+positions, and later runs 0.
 """
 
 from __future__ import annotations
@@ -28,8 +32,16 @@ Floats = npt.NDArray[np.float32]
 FORMATS = (Format.LEADING, Format.SPAN)
 """The formats of a language model's inputs, tokens and span."""
 
+SOURCE_FORMATS = (Format.CONTIGUOUS, Format.CONTIGUOUS)
+"""The formats of two more inputs behind an encoder: its result, and the span of its positions."""
+
+TEXT_DECODER = "text_decoder"
+"""The method of the decoder behind an encoder, by the name that ExecuTorch's exports of such models have."""
+
 ROWS, CONTEXT, VOCABULARY = "get_max_seq_len", "get_max_context_len", "get_vocab_size"
 BEGIN, ENDS = "get_bos_id", "get_eos_ids"
+SOURCE_POSITIONS, SOURCE_WIDTH = "get_source_positions", "get_source_width"
+PROMPT, SUPPRESSED, SUPPRESSED_FIRST = "get_prompt_ids", "get_suppressed_ids", "get_suppressed_first_ids"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +51,9 @@ class Interface:
     * ``rows``: the most tokens of a run.
     * ``context``: the positions of the cache.
     * ``begin_token``: the token that begins a text, or None; ``end_tokens``: the tokens that end one.
+    * ``source``: the positions of an encoder's result and their values; None without an encoder.
+    * ``prompt``: the tokens in front of each text behind an encoder.
+    * ``suppressed``: tokens that are never chosen; ``suppressed_first``: those that are not the first one behind the prompt.
     """
 
     rows: int
@@ -46,6 +61,19 @@ class Interface:
     vocabulary: int
     begin_token: int | None = None
     end_tokens: tuple[int, ...] = ()
+    source: tuple[int, int] | None = None
+    prompt: tuple[int, ...] = ()
+    suppressed: tuple[int, ...] = ()
+    suppressed_first: tuple[int, ...] = ()
+
+    @property
+    def method(self) -> str:
+        """Return the name of the method that computes logits."""
+        return pte.FORWARD if self.source is None else TEXT_DECODER
+
+    @property
+    def formats(self) -> tuple[Format, ...]:
+        return FORMATS if self.source is None else (*FORMATS, *SOURCE_FORMATS)
 
     def methods(self) -> dict[str, int | bool | list[int]]:
         """Return the constant methods of the ``.pte`` with their values."""
@@ -61,11 +89,15 @@ class Interface:
             made[BEGIN] = self.begin_token
         if self.end_tokens:
             made[ENDS] = list(self.end_tokens)
-        return made
+        if self.source is not None:
+            made[SOURCE_POSITIONS], made[SOURCE_WIDTH] = self.source
+        lists = {PROMPT: self.prompt, SUPPRESSED: self.suppressed, SUPPRESSED_FIRST: self.suppressed_first}
+        return made | {name: list(tokens) for name, tokens in lists.items() if tokens}
 
     def payload(self, program: Program) -> Payload:
         """Return the delegate payload with the program of this model."""
-        return Payload(program, FORMATS, (Format.CONTIGUOUS,), (0, 1), (0,), 2)
+        count = len(self.formats)
+        return Payload(program, self.formats, (Format.CONTIGUOUS,), tuple(range(count)), (0,), count)
 
 
 def found(data: bytes, name: str) -> tuple[Interface, Program]:
@@ -75,22 +107,27 @@ def found(data: bytes, name: str) -> tuple[Interface, Program]:
     """
     methods = pte.methods(data, name)
     facts = {method.name: _numbers(method) for method in methods}
-    delegates = [item for method in methods if method.name == pte.FORWARD for item in method.delegates]
+    source = tuple(number for key in (SOURCE_POSITIONS, SOURCE_WIDTH) for number in facts.get(key, ()))
+    own = TEXT_DECODER if source else pte.FORWARD
+    delegates = [item for method in methods if method.name == own for item in method.delegates]
     missing = [key for key in (ROWS, CONTEXT, VOCABULARY) if len(facts.get(key, ())) != 1]
     if missing or len(delegates) != 1 or delegates[0].backend != pte.BACKEND_ID:
         what = f"no method '{missing[0]}'" if missing else "more than the program of a decoder"
-        raise InvalidModelError(
-            f"'{name}' is no language model of this compiler: it has {what}. Make one with openneutron.llm.export."
-        )
+        raise _no_model(name, f"it has {what}")
     payload = parse(delegates[0].payload)
     (rows,), (context,), (vocabulary,) = (facts[key] for key in (ROWS, CONTEXT, VOCABULARY))
     begin = facts.get(BEGIN, ())
-    interface = Interface(rows, context, vocabulary, begin[0] if begin else None, facts.get(ENDS, ()))
-    if payload.input_formats != FORMATS:
-        raise InvalidModelError(
-            f"'{name}' is no language model of this compiler: its program takes no tokens with their position. "
-            "Make one with openneutron.llm.export."
-        )
+    interface = Interface(
+        rows,
+        context,
+        vocabulary,
+        begin[0] if begin else None,
+        facts.get(ENDS, ()),
+        (source[0], source[1]) if len(source) == 2 else None,
+        *(facts.get(key, ()) for key in (PROMPT, SUPPRESSED, SUPPRESSED_FIRST)),
+    )
+    if payload.input_formats != interface.formats:
+        raise _no_model(name, "its program takes no tokens with their position")
     return interface, payload.program
 
 
@@ -108,6 +145,12 @@ def timed_work(microcode: Microcode) -> Work:
     target = with_checksum(microcode.target)
     cores = target is not None and target.name.startswith(("imx95", "cortex-a55"))
     return work_of(microcode) if cores else ()
+
+
+def _no_model(name: str, fact: str) -> InvalidModelError:
+    return InvalidModelError(
+        f"'{name}' is no language model of this compiler: {fact}. Make one with openneutron.llm.export."
+    )
 
 
 def _numbers(method: pte.Method) -> tuple[int, ...]:
@@ -129,6 +172,7 @@ class LanguageModel:
         self.name = name
         self.interface, program = found(data, name)
         self._simulator = Simulator(program, threads=threads)
+        self._source: Floats | None = None
 
     @property
     def work(self) -> Work:
@@ -146,6 +190,24 @@ class LanguageModel:
     def close(self) -> None:
         """Release the program. A second call does nothing."""
         self._simulator.close()
+
+    def listen(self, source: Floats) -> None:
+        """Let texts from now on follow from an encoder's result, float32 [positions, width]. The next run has to be at position 0.
+
+        Raises InvalidOptionError where the model takes no such source.
+        """
+        if source.shape != self.interface.source:
+            takes = "takes none" if self.interface.source is None else f"takes {list(self.interface.source)}"
+            raise InvalidOptionError(f"'{self.name}': a source of {list(source.shape)}; the model {takes}.")
+        self._source = np.ascontiguousarray(source, np.float32)
+
+    def _source_inputs(self, position: int) -> tuple[npt.NDArray[np.float32 | np.int64], ...]:
+        """Return the inputs behind tokens and span: a run at position 0 computes the keys and values of the source."""
+        if self.interface.source is None:
+            return ()
+        if self._source is None:
+            raise InvalidOptionError(f"'{self.name}': a run without a source; give it the encoder's result first.")
+        return self._source, np.array([0, 0 if position else len(self._source)], np.int64)
 
     def run(self, tokens: Sequence[int], position: int) -> Floats:
         """Run tokens, the first of which has this position, and return the logits of the last one: float32 [vocabulary].
@@ -167,5 +229,6 @@ class LanguageModel:
             )
         given = np.zeros(facts.rows, np.int64)
         given[: len(tokens)] = tokens
-        (logits,) = self._simulator.run([given, np.array([position, len(tokens)], np.int64)])
+        span = np.array([position, len(tokens)], np.int64)
+        (logits,) = self._simulator.run([given, span, *self._source_inputs(position)])
         return logits.view(np.float32)

@@ -5,6 +5,9 @@ The program has the inputs ``tokens`` (int64, ``rows`` entries, of which a run r
 position of the first token, and the number of tokens), and the output ``logits`` (float32, those of the run's last token). Its states are the
 caches. A run of several tokens and one of a single token are the same program, over one copy of the weights.
 
+The decoder behind an encoder has two more inputs: ``source`` (float32, the encoder's result) and ``source_span`` (int64: the first position and
+the number of positions whose keys and values the run computes; 0 of them where the caches have all).
+
 The calls of a decoder are known, and none can begin before the one in front of it ends: there is nothing to select or search.
 """
 
@@ -34,11 +37,12 @@ from openneutron.compiler.select.states import storages_of_states
 from openneutron.device import neutron_jobs as jobs
 from openneutron.errors import InvalidOptionError
 from openneutron.ir import DType, Graph, State, Tensor
-from openneutron.language.decoder import MOST_INPUTS, Decoder, Layer, Matrix, Norm
+from openneutron.language.decoder import MOST_INPUTS, Cross, Decoder, Layer, Matrix, Norm
 from openneutron.options import CompileOptions
 from openneutron.targets import Target
 
 TOKENS, SPAN, LOGITS = "tokens", "span", "logits"
+SOURCE, SOURCE_SPAN = "source", "source_span"
 
 TOGETHER = 8
 """The tokens for which the CPU goes over a row of weights once."""
@@ -79,14 +83,14 @@ class _Calls:
     calls: list[KernelCall] = field(default_factory=list)
     tensors: dict[str, Tensor] = field(default_factory=dict)
     scratch: dict[str, int] = field(default_factory=dict)
+    states: list[State] = field(default_factory=list)
     packed: dict[tuple[int, bool], JobWeights] = field(default_factory=dict)
 
     def floats(self, name: str, channels: int, rows: int | None = None) -> View:
         """Return a new float32 tensor with a row for each token."""
         shape = (self.plan.rows if rows is None else rows, channels)
         self.tensors[name] = Tensor(name, shape, DType.FLOAT32)
-        extents = (1, shape[0], 1, channels)
-        return View(name, extents, dense_pitches(extents, 4), element_bytes=4)
+        return _floats_of(self.tensors[name])
 
     def memory(self, name: str, size_bytes: int) -> View:
         """Return new scratch of a call."""
@@ -100,9 +104,10 @@ class _Calls:
         views: Mapping[str, View],
         params: Mapping[str, int],
         constants: Mapping[str, Constant] | None = None,
+        span: str = SPAN,
     ) -> View:
-        """Add a call, and return its output."""
-        views = {**views, "span": _integers(SPAN, 2)}
+        """Add a call of the rows of a span, and return its output."""
+        views = {**views, "span": _integers(span, 2)}
         self.calls.append(KernelCall(kernel, name, views, params, constants or {}))
         return views["output"]
 
@@ -132,18 +137,26 @@ class _Calls:
         return self.add("norm_f32", name, views, params, {"scale": norm.scale, "bias": bias})
 
     def linear(
-        self, name: str, x: View, matrix: Matrix, residual: View | None = None, last: bool = False, cap: float = 0.0
+        self,
+        name: str,
+        x: View,
+        matrix: Matrix,
+        residual: View | None = None,
+        last: bool = False,
+        cap: float = 0.0,
+        span: str = SPAN,
     ) -> View:
-        """Add a linear layer; ``last``: of the run's last token alone."""
-        at = 0 if last else min(self.plan.job_from(matrix.rows, matrix.columns, matrix.bits), self.plan.rows + 1)
-        at = 0 if at > self.plan.rows else at
+        """Add a linear layer of the rows of a span; ``last``: of the last one alone."""
+        most = x.extents[1]
+        at = 0 if last else min(self.plan.job_from(matrix.rows, matrix.columns, matrix.bits), most + 1)
+        at = 0 if at > most else at
         packed = self.weights(matrix, at > 0)
         if packed.channels > jobs.MOST_CHANNELS:
             at = 0
-        output = self.floats(name, matrix.rows, 1 if last else None)
+        output = self.floats(name, matrix.rows, 1 if last else most)
         form, parts = jobs.release(packed.release), packed.parts
-        rows = min(self.plan.rows, self.plan.job_rows, jobs.MOST_ROWS) if at else 0
-        size = min(self.plan.rows, TOGETHER) * packed.inputs
+        rows = min(most, self.plan.job_rows, jobs.MOST_ROWS) if at else 0
+        size = min(most, TOGETHER) * packed.inputs
         if rows:
             size = (
                 LINE_BYTES
@@ -175,43 +188,60 @@ class _Calls:
             "bias": np.zeros(matrix.rows, np.float32) if matrix.bias is None else matrix.bias,
             "job": job_tables(packed, form) if at else np.zeros(0, np.int32),
         }
-        return self.add("dynamic_linear_f32", name, views, params, constants)
+        return self.add("dynamic_linear_f32", name, views, params, constants, span)
 
-    def attention(self, name: str, x: View, layer: Layer, cache: str) -> View:
-        """Add the attention of a layer to its cache."""
-        d = self.decoder
-        size, rotary = d.head_size, layer.rotary
-        ones = np.ones(size, np.float32)
+    def attention(self, name: str, x: View, layer: Layer, source: View | None = None) -> View:
+        """Add the attention of a layer to its cache, or its cross attention to the keys and values of a source."""
+        d, is_cross, cache = (
+            self.decoder,
+            source is not None,
+            f"{name.rpartition('.')[0]}.{'source_cache' if source else 'cache'}",
+        )
+        size, rotary = d.head_size, None if is_cross else layer.rotary
+        is_normed = layer.query_norm is not None and not is_cross
+        positions, ones = d.source_positions if is_cross else d.context, np.ones(size, np.float32)
         params = {
             "heads": d.heads,
             "groups": d.groups,
             "size": size,
-            "positions": d.context,
-            "cross": 0,
-            "window": layer.window,
+            "positions": positions,
+            "cross": int(is_cross),
+            "window": 0 if is_cross else layer.window,
             "rotated": 0 if rotary is None else rotary.rotated,
             "interleaved": int(rotary is not None and rotary.interleaved),
-            "normed": int(layer.query_norm is not None),
+            "normed": int(is_normed),
             "scale_bits": float_bits(d.score_scale),
             "cap_bits": float_bits(d.score_cap),
             "epsilon_bits": float_bits(d.epsilon),
         }
+        self.tensors[cache] = Tensor(cache, (positions * d.bytes_of_position,), DType.INT8)
+        self.states.append(State(cache, cache))
         views = {
             "input": x,
-            "source": x,
-            "source_span": _integers(SPAN, 2),
+            "source": source or x,
+            "source_span": _integers(SOURCE_SPAN if is_cross else SPAN, 2),
             "output": self.floats(name, d.heads * size),
             "cache": _bytes(cache, self.tensors[cache].size_bytes),
-            "scores": self.memory(f"{name}@scores", 4 * d.context + 2 * size),
+            "scores": self.memory(f"{name}@scores", 4 * positions + 2 * size),
         }
         constants: dict[str, Constant] = {
             "rotary": np.zeros((0, 0), np.float32)
             if rotary is None
             else np.ascontiguousarray(rotary.table[: d.context]),
-            "query_scale": ones if layer.query_norm is None else layer.query_norm,
-            "key_scale": ones if layer.key_norm is None else layer.key_norm,
+            "query_scale": layer.query_norm if is_normed and layer.query_norm is not None else ones,
+            "key_scale": layer.key_norm if is_normed and layer.key_norm is not None else ones,
         }
         return self.add("cached_attention_f32", name, views, params, constants)
+
+    def cross(self, name: str, x: View, layer: Layer, cross: Cross) -> View:
+        """Add the cross attention of a layer, with the residual."""
+        d = self.decoder
+        queries = self.linear(f"{name}.cross_query", self.norm(f"{name}.cross_norm", x, cross.norm), cross.query)
+        source = _floats_of(self.tensors[SOURCE])
+        made = self.linear(f"{name}.cross_source", source, cross.source, span=SOURCE_SPAN)
+        assert d.source_positions == made.extents[1]
+        attended = self.attention(f"{name}.cross_attention", queries, layer, made)
+        return self.linear(f"{name}.cross_output", attended, cross.output, x)
 
     def feed_forward(self, name: str, x: View, layer: Layer, residual: View | None) -> View:
         """Add the feed-forward block of a layer."""
@@ -224,15 +254,17 @@ class _Calls:
 
     def layer(self, number: int, x: View, layer: Layer) -> View:
         """Add a layer, and return the residual stream behind it."""
-        name, cache = f"layers.{number}", f"layers.{number}.cache"
+        name = f"layers.{number}"
         normed = self.norm(f"{name}.attention_norm", x, layer.attention_norm)
         qkv = self.linear(f"{name}.qkv", normed, layer.qkv)
-        attended = self.attention(f"{name}.attention", qkv, layer, cache)
+        attended = self.attention(f"{name}.attention", qkv, layer)
         if layer.after_attention is None:
             after = self.linear(f"{name}.output", attended, layer.output, x)
         else:
             made = self.linear(f"{name}.output", attended, layer.output)
             after = self.norm(f"{name}.after_attention", made, layer.after_attention, x)
+        if layer.cross is not None:
+            after = self.cross(name, after, layer, layer.cross)
         source = normed
         if layer.mlp_norm is not None:
             source = self.norm(f"{name}.mlp_norm", x if layer.is_parallel else after, layer.mlp_norm)
@@ -274,9 +306,12 @@ def compiled(
             f"rows: {plan.rows} tokens a run; the cache of '{decoder.name}' has {decoder.context} positions. Choose 1 to {decoder.context}."
         )
     made = _Calls(decoder, target, plan)
-    cache = 2 * decoder.groups * decoder.context * (decoder.head_size + 4)
-    caches = [f"layers.{number}.cache" for number in range(len(decoder.layers))]
-    made.tensors |= {name: Tensor(name, (cache,), DType.INT8) for name in caches}
+    inputs: tuple[str, ...] = (TOKENS, SPAN)
+    if decoder.source_positions:
+        shape = (decoder.source_positions, decoder.source_width)
+        made.tensors[SOURCE] = Tensor(SOURCE, shape, DType.FLOAT32)
+        made.tensors[SOURCE_SPAN] = Tensor(SOURCE_SPAN, (2,), DType.INT64)
+        inputs += (SOURCE, SOURCE_SPAN)
     made.tensors[TOKENS] = Tensor(TOKENS, (plan.rows,), DType.INT64)
     made.tensors[SPAN] = Tensor(SPAN, (2,), DType.INT64)
     x = made.embedded()
@@ -284,8 +319,7 @@ def compiled(
         x = made.layer(number, x, layer)
     x = made.norm("final_norm", x, decoder.final_norm)
     made.linear(LOGITS, x, decoder.head, last=True, cap=decoder.logit_cap)
-    states = tuple(State(name, name) for name in caches)
-    graph = Graph(decoder.name, made.tensors, (), (TOKENS, SPAN), (LOGITS,), states)
+    graph = Graph(decoder.name, made.tensors, (), inputs, (LOGITS,), tuple(made.states))
     target, options = _with_memory(target, made, graph), replace(options, target=target.name)
     found = finish(graph, graph, _storages(graph, made), whole_schedule(made.calls), target, options)
     return checked(found) if options.check else found
@@ -356,6 +390,12 @@ def job_tables(packed: JobWeights, form: jobs.Release) -> npt.NDArray[np.int32]:
 def float_bits(value: float) -> int:
     """Return the bits of the float32 nearest to a number."""
     return int(np.float32(value).view(np.uint32))
+
+
+def _floats_of(tensor: Tensor) -> View:
+    """Return the view of a float32 tensor [rows, channels]."""
+    extents = (1, tensor.shape[0], 1, tensor.shape[1])
+    return View(tensor.name, extents, dense_pitches(extents, 4), element_bytes=4)
 
 
 def _bytes(name: str, size: int) -> View:

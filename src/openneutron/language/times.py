@@ -61,6 +61,7 @@ class Product:
     """A linear layer of a program: a matrix of ``bits`` in groups of ``group`` columns (0: none).
 
     ``job_from`` is the least number of tokens for which the NPU multiplies; 0: never. ``is_last``: of the run's last token alone.
+    ``source``: the rows of a source, which a text's first run alone multiplies; 0: the rows are tokens.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Product:
     group: int
     job_from: int = NEVER
     is_last: bool = False
+    source: int = 0
 
     @property
     def size_bytes(self) -> float:
@@ -79,13 +81,14 @@ class Product:
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """The attention of a layer to its cache; ``window``: the positions that a token sees, 0: all."""
+    """The attention of a layer to its cache; ``window``: the positions that a token sees, 0: all before it; ``source``: those of a source, or 0."""
 
     name: str
     heads: int
     groups: int
     size: int
     window: int
+    source: int = 0
 
 
 Work = tuple[Product | Attention, ...]
@@ -97,12 +100,12 @@ def work_of(microcode: Microcode) -> Work:
     names = microcode.names or ("",) * len(microcode.operators)
     for name, call in zip(names, microcode.operators, strict=True):
         if call.row.name == "dynamic_linear_f32":
-            rows = microcode.buffers[call["output"]]["channels"]
-            found.append(
-                Product(name, rows, call["inputs"], call["bits"], call["group"], call["job_from"], bool(call["last"]))
-            )
+            output, of_source = microcode.buffers[call["output"]], call["span"] != microcode.operators[0]["span"]
+            form = call["inputs"], call["bits"], call["group"], call["job_from"], bool(call["last"])
+            found.append(Product(name, output["channels"], *form, output["rows"] if of_source else 0))
         elif call.row.name == "cached_attention_f32":
-            found.append(Attention(name, call["heads"], call["groups"], call["size"], call["window"]))
+            source = call["positions"] if call["cross"] else 0
+            found.append(Attention(name, call["heads"], call["groups"], call["size"], call["window"], source))
     return tuple(found)
 
 
@@ -201,7 +204,9 @@ def _parts(work: Work, tokens: int, position: int, rows: int, of: Speeds) -> tup
     runs = [min(rows, tokens - first) for first in range(0, tokens, rows)]
     found: dict[str, list[Part]] = {}
     for each in work:
-        made = _product(each, runs, of) if isinstance(each, Product) else _attention(each, tokens, position, of)
+        made = (
+            _product(each, runs, position, of) if isinstance(each, Product) else _attention(each, tokens, position, of)
+        )
         found.setdefault(each.name.rpartition(".")[2], []).append(made)
     return tuple(
         Part(
@@ -215,7 +220,9 @@ def _parts(work: Work, tokens: int, position: int, rows: int, of: Speeds) -> tup
     )
 
 
-def _product(of: Product, runs: list[int], speeds: Speeds) -> Part:
+def _product(of: Product, runs: list[int], position: int, speeds: Speeds) -> Part:
+    if of.source:
+        runs = [] if position else [of.source]
     size, products, values = of.size_bytes, float(of.rows * of.columns), of.rows + of.columns
     seconds, has_jobs = 0.0, False
     counts = [1 for _ in runs] if of.is_last else runs
@@ -234,7 +241,11 @@ TOKENS_TOGETHER = 16
 
 def _attention(of: Attention, tokens: int, position: int, speeds: Speeds) -> Part:
     """Return the products of queries with keys and of scores with values, on the cores."""
-    seen = [min(each, of.window) if of.window else each for each in (position + 1, position + tokens)]
+    seen = (
+        [of.source, of.source]
+        if of.source
+        else [min(each, of.window) if of.window else each for each in (position + 1, position + tokens)]
+    )
     mean = sum(seen) / 2
     products = 2.0 * tokens * mean * of.heads * of.size
     size = 2.0 * mean * of.groups * (of.size + 4) * max(1.0, tokens / TOKENS_TOGETHER)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,8 +19,9 @@ from openneutron.device.simulator import THREADS, shared_by
 from openneutron.device.third_party import suppressed
 from openneutron.errors import InvalidOptionError
 from openneutron.features.report.units import plural
-from openneutron.language.generation import Sampling, pieces, tokens
+from openneutron.language.generation import Sampling, heard, pieces, tokens
 from openneutron.language.model import LanguageModel
+from openneutron.language.sound import HERTZ, Encoder, read_wav
 from openneutron.language.text import TOKENIZER, TextStream, Tokenizer, chat
 from openneutron.language.times import phase
 
@@ -61,7 +63,16 @@ class Watched:
 
 def generate(
     file: Annotated[str, typer.Argument(metavar="FILE", help="A language model's .pte.")],
-    prompt: Annotated[str, typer.Option("--prompt", "-p", metavar="TEXT", help="The text to continue.")],
+    prompt: Annotated[
+        str | None,
+        typer.Option(
+            "--prompt", "-p", metavar="TEXT", help="The text to continue; with --audio the tokens in front of the text."
+        ),
+    ] = None,
+    audio: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.wav", help="The sound that a speech model writes down: 16-bit PCM at 16 kHz."),
+    ] = None,
     tokenizer: Annotated[
         Path | None,
         typer.Option(metavar="tokenizer.json", help="The model's tokenizer; default: tokenizer.json beside FILE."),
@@ -99,21 +110,37 @@ def generate(
     as_json: output.AsJson = False,
     quiet: output.Quiet = False,
 ) -> None:
-    """Continue a prompt with a compiled language model.
+    """Continue a prompt with a compiled language model, or write down what is said in a sound.
 
     It runs on the simulated NPU. The text is on standard output as it comes. The tokens and seconds of the simulation follow on standard error.
     """
     if system is not None and not as_chat:
         raise InvalidOptionError("--system: it is a part of a chat. Give --chat too.")
+    if as_chat and (audio is not None or prompt is None):
+        raise InvalidOptionError(
+            "--chat: it writes a user's message for a language model. Give the message with --prompt, and no --audio."
+        )
     path = existing(file)
     place = path.with_name(TOKENIZER) if tokenizer is None else tokenizer
     sampling = Sampling(temperature, top_p, seed)
     with suppressed():
         words = Tokenizer.read(place)
-        asked = words.encode(chat(place, prompt, system), False) if as_chat else words.encode(prompt)
-    with shared_by(threads), LanguageModel(content(path), path.name) as model:
+        if as_chat:
+            asked = words.encode(chat(place, prompt or "", system), False)
+        else:
+            asked = [] if prompt is None else words.encode(prompt, audio is None)
+    samples = None if audio is None else read_wav(audio)
+    data = content(path)
+    with shared_by(threads), LanguageModel(data, path.name) as model, ExitStack() as stack:
         words.check(model.name, model.interface.vocabulary)
-        watched = Watched(tokens(model, asked, max_tokens, sampling))
+        _check_kind(model, samples is not None, prompt is not None)
+        if samples is None:
+            source = tokens(model, asked, max_tokens, sampling)
+        else:
+            asked = asked or list(model.interface.prompt)
+            encoder = stack.enter_context(Encoder(data, path.name))
+            source = heard(model, encoder, samples, asked, max_tokens, sampling)
+        watched = Watched(source)
         stream = TextStream(words, stop or ())
         ends = model.interface.end_tokens
         words_about_chip = on_chip(model, len(asked))
@@ -126,7 +153,8 @@ def generate(
             _show(iter([stream.rest()]), text, as_json)
     reason = _reason(watched.found, ends, stream, interrupt)
     if as_json:
-        output.show("", "generate", _data(file, asked, watched, "".join(text), reason), True)
+        seconds = None if samples is None else len(samples) / HERTZ
+        output.show("", "generate", _data(file, asked, watched, "".join(text), reason, seconds), True)
     else:
         sys.stdout.write("\n")
         if not quiet:
@@ -135,6 +163,19 @@ def generate(
                 output.detail(words_about_chip)
     if interrupt is not None:
         raise interrupt
+
+
+def _check_kind(model: LanguageModel, has_sound: bool, has_prompt: bool) -> None:
+    """Raise InvalidOptionError where a speech model has no sound, or a language model has one or no prompt."""
+    is_speech = model.interface.source is not None
+    if is_speech and not has_sound:
+        raise InvalidOptionError(f"--audio: it is missing; '{model.name}' writes down a sound. Give a WAV file.")
+    if has_sound and not is_speech:
+        raise InvalidOptionError(
+            f"--audio: '{model.name}' is a language model, which takes no sound. Give a model of openneutron.speech.export."
+        )
+    if not is_speech and not has_prompt:
+        raise InvalidOptionError("--prompt: it is missing; a language model continues a text. Give one.")
 
 
 def on_chip(model: LanguageModel, prompt: int) -> str:
@@ -166,13 +207,16 @@ def _reason(found: Sequence[int], ends: Sequence[int], stream: TextStream, inter
     return "end" if found and found[-1] in ends else "length"
 
 
-def _data(file: str, asked: Sequence[int], watched: Watched, text: str, reason: str) -> dict[str, Any]:
+def _data(
+    file: str, asked: Sequence[int], watched: Watched, text: str, reason: str, seconds: float | None
+) -> dict[str, Any]:
     return {
         "file": file,
         "text": text,
         "ended_by": reason,
         "prompt_tokens": len(asked),
         "tokens": watched.found,
+        "sound_seconds": seconds,
         "simulated": {
             "first_token_seconds": watched.first_seconds,
             "tokens_per_second": watched.tokens_per_second,

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from openneutron.errors import InvalidModelError, InvalidOptionError
-from openneutron.language.decoder import Decoder, Floats, Layer, Matrix, Norm, Place, Rotary
+from openneutron.language.decoder import Cross, Decoder, Floats, Layer, Matrix, Norm, Place, Rotary
 from openneutron.language.quantization import (
     Doubles,
     GroupedWeights,
@@ -26,7 +26,7 @@ from openneutron.language.quantization import (
 )
 from openneutron.language.repair import Judged, repaired
 from openneutron.pytorch.language.calibration import check_texts, judged, opened, second_moments
-from openneutron.pytorch.language.families import Config, Family, activation_of, family_of
+from openneutron.pytorch.language.families import Config, CrossNames, Family, activation_of, family_of
 from openneutron.pytorch.language.rotary import rotaries
 from openneutron.pytorch.language.tensors import (
     Folder,
@@ -296,6 +296,7 @@ class Plan:
             score_cap=float(getattr(config, "attn_logit_softcapping", None) or 0),
             logit_cap=float(getattr(config, "final_logit_softcapping", None) or 0),
             begin_token=getattr(config, "bos_token_id", None),
+            source_positions=0 if family.cross is None else int(config.max_source_positions),
         )
         result.verify()
         return result
@@ -372,7 +373,8 @@ class Plan:
                 yield Part(f"{at}{module}.weight", weights, is_linear=True)
                 if family.has_bias(module, config):
                     yield Part(f"{at}{module}.bias", (rows,))
-            for norm in (family.attention_norm, family.mlp_norm, family.after_attention, family.after_mlp):
+            cross = () if family.cross is None else (family.cross.norm,)
+            for norm in (family.attention_norm, family.mlp_norm, family.after_attention, family.after_mlp, *cross):
                 if norm:
                     yield from self._norm_parts(at + norm, self.width)
             for norm in (family.query_norm, family.key_norm):
@@ -391,6 +393,11 @@ class Plan:
         yield family.output, self.width, inner
         yield from zip(family.up, self._up_rows(), [self.width] * 2, strict=False)
         yield family.down, self.width, self.hidden
+        if family.cross is not None:
+            keys = self.groups * self.head_size
+            yield family.cross.query, inner, self.width
+            yield from ((name, keys, self.width) for name in family.cross.source)
+            yield family.cross.output, self.width, inner
 
     def _qkv_rows(self) -> tuple[int, ...]:
         keys = self.groups * self.head_size
@@ -433,8 +440,11 @@ class Plan:
             parts.append(np.ascontiguousarray(found.T) if transposed and isinstance(found, np.ndarray) else found)
             if self.family.has_bias(self._in_layer(module), self.config):
                 biases.append(self._floats(f"{module}.bias", (count,)))
+            else:
+                biases.append(np.zeros(count, np.float32))
         moments = None if self.moments is None else self.moments.get(self._stored(modules[0]))
-        return Linear(modules, tuple(parts), np.concatenate(biases) if biases else None, moments)
+        has_bias = any(self.family.has_bias(self._in_layer(module), self.config) for module in modules)
+        return Linear(modules, tuple(parts), np.concatenate(biases) if has_bias else None, moments)
 
     def _quantized(self, linear: Linear, bits: int) -> Matrix:
         grouped = [each for each in linear.parts if isinstance(each, GroupedWeights) and each.group == self.form.group]
@@ -520,6 +530,16 @@ class Plan:
             after_mlp=self._norm_or_none(at, family.after_mlp),
             query_norm=self._head_norm(at, family.query_norm),
             key_norm=self._head_norm(at, family.key_norm),
+            cross=None if family.cross is None else self._cross(at, family.cross),
+        )
+
+    def _cross(self, at: str, names: CrossNames) -> Cross:
+        bits, inner, keys = self.form.bits, self.heads * self.head_size, self.groups * self.head_size
+        return Cross(
+            self._norm(at + names.norm),
+            self._matrix((at + names.query,), (inner,), self.width, bits),
+            self._matrix(tuple(at + name for name in names.source), (keys, keys), self.width, bits),
+            self._matrix((at + names.output,), (self.width,), inner, bits),
         )
 
     def _head(self) -> Matrix:

@@ -17,6 +17,16 @@ Config = Any
 
 
 @dataclass(frozen=True, slots=True)
+class CrossNames:
+    """Names of the modules of cross attention, after that of their layer. ``source`` has the keys, then the values."""
+
+    norm: str
+    query: str
+    source: tuple[str, str]
+    output: str
+
+
+@dataclass(frozen=True, slots=True)
 class Family:
     """Names of a family's modules, and facts.
 
@@ -44,6 +54,7 @@ class Family:
     key_norm: str = ""
     after_attention: str = ""
     after_mlp: str = ""
+    cross: CrossNames | None = None
     biases: tuple[tuple[str, bool | str], ...] = ()
     is_gated: bool = True
     centred: bool = False

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Sound as the encoder of a speech model takes it: PCM of a WAV file, log-mel bands, and runs of the encoder's program without ExecuTorch.
+
+The bands are those of Whisper's feature extractor (transformers, models/whisper/feature_extraction_whisper.py).
+"""
+
+from __future__ import annotations
+
+import io
+import wave
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from openneutron.device import pte
+from openneutron.device.files import content, existing
+from openneutron.device.simulator import Simulator
+from openneutron.errors import InvalidModelError, InvalidOptionError
+from openneutron.isa import Program
+from openneutron.isa.payload import Format, parse
+
+Floats = npt.NDArray[np.float32]
+Doubles = npt.NDArray[np.float64]
+
+HERTZ = 16_000
+WINDOW, HOP = 400, 160
+"""The samples of a frame's Fourier transform, and the distance of two frames."""
+
+ENCODER = "encoder"
+"""The method of the encoder."""
+
+QUANTIZE, DEQUANTIZE = (f"quantized_decomposed::{verb}_per_tensor.out" for verb in ("quantize", "dequantize"))
+
+
+def read_wav(path: Path) -> Floats:
+    """Return the samples of a WAV file, -1 to 1; several channels are averaged.
+
+    Raises InvalidModelError where the file is no WAV file of 16-bit PCM at 16 kHz.
+    """
+    data = content(existing(str(path)))
+    try:
+        with wave.open(io.BytesIO(data)) as file:
+            channels, width, rate = file.getnchannels(), file.getsampwidth(), file.getframerate()
+            frames = file.readframes(file.getnframes())
+    except (wave.Error, EOFError) as error:
+        raise InvalidModelError(f"'{path}' is no WAV file of PCM: {error}. Give 16-bit PCM at {HERTZ} Hz.") from error
+    if (width, rate) != (2, HERTZ):
+        raise InvalidModelError(
+            f"'{path}' has {8 * width}-bit samples at {rate} Hz; the model takes 16 bits at {HERTZ} Hz. Convert it, for example with "
+            f"ffmpeg -i {path.name} -ar {HERTZ} -c:a pcm_s16le out.wav."
+        )
+    samples = np.frombuffer(frames[: len(frames) // (2 * channels) * 2 * channels], "<i2").reshape(-1, channels)
+    found: Floats = (samples.mean(axis=1) / 32768).astype(np.float32)
+    return found
+
+
+def mel_scale(hertz: Doubles) -> Doubles:
+    """Return frequencies on the mel scale of Slaney: linear up to 1000 Hz, then logarithmic."""
+    logarithmic = 15 + 27 / np.log(6.4) * np.log(np.maximum(hertz, 1000) / 1000)
+    return np.where(hertz < 1000, hertz * 3 / 200, logarithmic)
+
+
+def from_mel_scale(mels: Doubles) -> Doubles:
+    """Return the frequencies in Hz: the inverse of ``mel_scale``."""
+    return np.where(mels < 15, mels * 200 / 3, 1000 * np.exp(np.log(6.4) / 27 * (mels - 15)))
+
+
+@cache
+def mel_bands(bands: int) -> Doubles:
+    """Return the weights [bands, frequencies] of triangles between 0 and 8000 Hz, each with the area that Slaney's normalization gives it."""
+    frequencies = np.linspace(0, HERTZ / 2, WINDOW // 2 + 1)
+    low, high = mel_scale(np.array([0.0, HERTZ / 2]))
+    corners = from_mel_scale(np.linspace(low, high, bands + 2))
+    rising = (frequencies - corners[:-2, None]) / np.diff(corners)[:-1, None]
+    falling = (corners[2:, None] - frequencies) / np.diff(corners)[1:, None]
+    return np.maximum(0, np.minimum(rising, falling)) * (2 / (corners[2:] - corners[:-2]))[:, None]
+
+
+def log_mel(samples: Floats, bands: int, frames: int) -> Floats:
+    """Return log-mel bands [bands, frames] of samples, which zeros follow up to ``frames`` of 10 ms.
+
+    Frames are centred at multiples of the hop; in front of the first and behind the last sample the sound is mirrored. Decimal logarithms of
+    power below 8 less than the largest one are raised to it; then 4 is added, and the sum divided by 4. Computed in float64.
+
+    Raises InvalidOptionError for more samples than the frames have.
+    """
+    count = frames * HOP
+    if len(samples) > count:
+        raise InvalidOptionError(
+            f"sound: it has {len(samples) / HERTZ:g} s; the encoder takes {count / HERTZ:g} s at a time. Divide it."
+        )
+    whole = np.zeros(count)
+    whole[: len(samples)] = samples
+    padded = np.pad(whole, WINDOW // 2, mode="reflect")
+    rows = np.lib.stride_tricks.sliding_window_view(padded, WINDOW)[:count:HOP]
+    window = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(WINDOW) / WINDOW)
+    power = np.abs(np.fft.rfft(rows * window)) ** 2
+    levels = np.log10(np.maximum(mel_bands(bands) @ power.T, 1e-10))
+    found: Floats = ((np.maximum(levels, levels.max() - 8) + 4) / 4).astype(np.float32)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """The quantization of a float tensor at the border of a program: real = (stored - zero_point) * scale."""
+
+    scale: float
+    zero_point: int
+    lowest: int
+    highest: int
+    dtype: str
+
+    def stored(self, x: Floats) -> npt.NDArray[np.int8 | np.int16]:
+        """Return the integers, as ExecuTorch's quantize_per_tensor computes them."""
+        values = np.rint(x * (np.float32(1) / np.float32(self.scale))).astype(np.int64) + self.zero_point
+        result: npt.NDArray[np.int8 | np.int16] = np.clip(values, self.lowest, self.highest).astype(self.dtype)
+        return result
+
+    def real(self, stored: npt.NDArray[np.int8 | np.int16]) -> Floats:
+        """Return the float values, as ExecuTorch's dequantize_per_tensor computes them."""
+        result: Floats = (stored.astype(np.int32) - self.zero_point).astype(np.float32) * np.float32(self.scale)
+        return result
+
+
+class Encoder:
+    """The encoder of a ``.pte``, ready to run. ``bands`` and ``frames`` are the extents of its input. Use it in a ``with`` statement.
+
+    Raises InvalidModelError where the file has no encoder that is one program between two conversions.
+    """
+
+    def __init__(self, data: bytes, name: str = "model.pte", threads: int | None = None) -> None:
+        method = next((each for each in pte.methods(data, name) if each.name == ENCODER), None)
+        if method is None:
+            raise InvalidModelError(
+                f"'{name}' has no method '{ENCODER}'; a speech model has one. Make one with openneutron.speech.export."
+            )
+        self._before, program, formats, self._after = _parts(method, name)
+        tensor = method.tensor(method.inputs[0])
+        self.name, self._formats, self._shape = name, formats, method.tensor(method.outputs[0]).shape
+        _, self.bands, self.frames = tensor.shape
+        self._simulator = Simulator(program, threads=threads)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._simulator.close()
+
+    @property
+    def samples(self) -> int:
+        """Return the samples of the sound that a run reads."""
+        return self.frames * HOP
+
+    def run(self, features: Floats) -> Floats:
+        """Return the encoder's result, float32 [positions, width], for log-mel bands [bands, frames]."""
+        stored = self._before.stored(features)[None]
+        if self._formats[0] is Format.CHANNELS_LAST:
+            stored = np.ascontiguousarray(np.moveaxis(stored, 1, -1))
+        (found,) = self._simulator.run([stored])
+        shape = self._shape
+        stored = found.view(self._after.dtype)
+        if self._formats[1] is Format.CHANNELS_LAST:
+            stored = np.moveaxis(stored.reshape(shape[0], *shape[2:], shape[1]), -1, 1)
+        result: Floats = self._after.real(stored.reshape(shape))[0]
+        return result
+
+    def hear(self, samples: Floats) -> Floats:
+        """Return the encoder's result for samples; raises InvalidOptionError for more than a run reads."""
+        return self.run(log_mel(samples, self.bands, self.frames))
+
+
+def _parts(method: pte.Method, name: str) -> tuple[Steps, Program, tuple[Format, Format], Steps]:
+    """Return the steps of the input, the program with the formats of input and output, and the steps of the output."""
+    calls = method.instructions
+    kinds = [getattr(each, "operator", type(each).__name__) for each in calls]
+    if kinds != [QUANTIZE, "DelegateCall", DEQUANTIZE] or len(method.delegates) != 1:
+        raise InvalidModelError(
+            f"'{name}': its encoder is {', '.join(kinds)}; one program between two conversions can run here. Run it in ExecuTorch."
+        )
+    payload = parse(method.delegates[0].payload)
+    first, _, last = calls
+    assert isinstance(first, pte.KernelCall) and isinstance(last, pte.KernelCall)
+    stored = method.tensor(first.arguments[-1]).dtype, method.tensor(last.arguments[0]).dtype
+    before, after = (_steps(method, call, dtype) for call, dtype in zip((first, last), stored, strict=True))
+    return before, payload.program, (payload.input_formats[0], payload.output_formats[0]), after
+
+
+def _steps(method: pte.Method, call: pte.KernelCall, dtype: str) -> Steps:
+    scale, zero_point, lowest, highest = (method.values[place] for place in call.arguments[1:5])
+    assert (
+        isinstance(scale, float)
+        and isinstance(zero_point, int)
+        and isinstance(lowest, int)
+        and isinstance(highest, int)
+    )
+    return Steps(scale, zero_point, lowest, highest, dtype)

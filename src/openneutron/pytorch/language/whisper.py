@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Whisper models of transformers: the decoder with quantized weights, and the module of the encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from openneutron.errors import InvalidModelError, InvalidOptionError
+from openneutron.language.decoder import Decoder, Floats
+from openneutron.pytorch.language.decoder import Form, Plan, config_of
+from openneutron.pytorch.language.families import CrossNames, Family
+from openneutron.pytorch.language.tensors import StateDict, missing_package
+
+EPSILON = 1e-5
+"""That of torch.nn.LayerNorm, which Whisper's norms have."""
+
+_NAMES = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+
+FAMILY = Family(
+    prefix="model.decoder.",
+    embedding="model.decoder.embed_tokens",
+    positions="model.decoder.embed_positions",
+    layer="model.decoder.layers.{}.",
+    final_norm="model.decoder.layer_norm",
+    head="proj_out",
+    attention_norm="self_attn_layer_norm",
+    qkv=_NAMES,
+    output="self_attn.out_proj",
+    mlp_norm="final_layer_norm",
+    up=("fc1",),
+    down="fc2",
+    cross=CrossNames(
+        norm="encoder_attn_layer_norm",
+        query="encoder_attn.q_proj",
+        source=("encoder_attn.k_proj", "encoder_attn.v_proj"),
+        output="encoder_attn.out_proj",
+    ),
+    biases=tuple(
+        (name, True)
+        for name in (
+            *(_NAMES[0], _NAMES[2], "self_attn.out_proj", "fc1", "fc2"),
+            *("encoder_attn.q_proj", "encoder_attn.v_proj", "encoder_attn.out_proj"),
+        )
+    ),
+    is_gated=False,
+    centred=True,
+    has_rotary=False,
+    window="",
+)
+"""The decoder of WhisperForConditionalGeneration (transformers, models/whisper/modeling_whisper.py)."""
+
+
+class Encoder(torch.nn.Module):
+    """The encoder of a Whisper model: from log-mel bands [1, bands, frames] to [1, frames / 2, width]."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.encoder = model.model.encoder
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        """Return the last hidden states."""
+        found: torch.Tensor = self.encoder(features, return_dict=False)[0]
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """The tokens of a Whisper model's texts: those in front of a text, those that end it, and those that are not chosen, always or first."""
+
+    prompt: tuple[int, ...]
+    ends: tuple[int, ...]
+    suppressed: tuple[int, ...]
+    suppressed_first: tuple[int, ...]
+
+
+def opened(model: Any, config: Any, seed: int) -> Any:
+    """Return the module of a module, a folder, or a configuration, whose weights are then random.
+
+    Raises InvalidModelError where it is no Whisper model, and MissingToolError without transformers.
+    """
+    try:
+        from transformers import WhisperForConditionalGeneration
+    except ImportError as error:
+        raise missing_package("A Whisper model", error) from None
+    if isinstance(model, (str, Path)):
+        if not (Path(model) / "config.json").is_file():
+            raise InvalidModelError(f"{model}: it has no config.json; a folder of a Whisper model has one.")
+        model = WhisperForConditionalGeneration.from_pretrained(
+            str(model), dtype=torch.float32, local_files_only=True, attn_implementation="sdpa"
+        )
+    if model is None:
+        if config is None:
+            raise InvalidOptionError("config: it is missing; random weights need a configuration of transformers.")
+        found = config_of(config)
+        if found.model_type == "whisper":
+            with torch.random.fork_rng():
+                torch.manual_seed(seed)
+                model = WhisperForConditionalGeneration(found)
+    kind = getattr(getattr(model, "config", config), "model_type", type(model).__name__)
+    if not isinstance(model, WhisperForConditionalGeneration):
+        raise InvalidModelError(f"model: its type is '{kind}'; known is 'whisper', a WhisperForConditionalGeneration.")
+    made: torch.nn.Module = model
+    return made.eval()
+
+
+def batches(features: Sequence[Floats]) -> list[tuple[torch.Tensor]]:
+    """Return log-mel bands as inputs of the encoder."""
+    return [(torch.from_numpy(each)[None],) for each in features]
+
+
+def decoder_of(model: Any, context: int, form: Form, name: str) -> Decoder:
+    """Return the decoder of a Whisper module.
+
+    Raises InvalidModelError and InvalidOptionError as that of a causal language model.
+    """
+    config = model.config
+    view = SimpleNamespace(
+        model_type="whisper",
+        hidden_size=config.d_model,
+        num_hidden_layers=config.decoder_layers,
+        num_attention_heads=config.decoder_attention_heads,
+        intermediate_size=config.decoder_ffn_dim,
+        max_position_embeddings=config.max_target_positions,
+        max_source_positions=config.max_source_positions,
+        vocab_size=config.vocab_size,
+        tie_word_embeddings=config.tie_word_embeddings,
+        activation_function=config.activation_function,
+        layer_norm_eps=EPSILON,
+        bos_token_id=config.decoder_start_token_id,
+    )
+    state = {key: value for key, value in model.state_dict().items() if not key.startswith("model.encoder.")}
+    family = replace(FAMILY, scaled_embedding=config.scale_embedding)
+    return replace(
+        Plan(view, family, context, form, StateDict(state)).decoder(name), end_tokens=words_of(model, None, "").ends
+    )
+
+
+def words_of(model: Any, language: str | None, task: str) -> Words:
+    """Return the tokens of a model's texts in a language (``en``; None: without tokens of a language) and with a task (``transcribe``, ``translate``).
+
+    Raises InvalidOptionError for a language or a task that the model does not have.
+    """
+    config, generation = model.config, getattr(model, "generation_config", None)
+    prompt = [config.decoder_start_token_id]
+    languages, tasks = (getattr(generation, key, None) or {} for key in ("lang_to_id", "task_to_id"))
+    if languages and language is not None:
+        for option, value, known in (("language", f"<|{language}|>", languages), ("task", task, tasks)):
+            if value not in known:
+                some = ", ".join(each.strip("<|>") for each in sorted(known))
+                raise InvalidOptionError(f"{option}: '{value.strip('<|>')}'; this model has {some}.")
+            prompt.append(known[value])
+    plain = getattr(generation, "no_timestamps_token_id", None)
+    prompt += [] if plain is None else [plain]
+    ends = _listed(generation, config, "eos_token_id")
+    return Words(
+        tuple(prompt),
+        ends,
+        _listed(generation, config, "suppress_tokens"),
+        _listed(generation, config, "begin_suppress_tokens"),
+    )
+
+
+def _listed(generation: Any, config: Any, key: str) -> tuple[int, ...]:
+    found = getattr(generation, key, None)
+    found = getattr(config, key, None) if found is None else found
+    every = () if found is None else tuple(found) if isinstance(found, (list, tuple)) else (int(found),)
+    return tuple(token for token in every if 0 <= token < config.vocab_size)

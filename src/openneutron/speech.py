@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Speech to text: from a Whisper model of transformers to a ``.pte`` that generates text from sound.
+
+Example:
+
+```python
+import openneutron.speech
+
+openneutron.speech.export("whisper-tiny", target="imx95", language="en").save("whisper.pte")
+```
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from openneutron.compiler.emit.compiled import Compiled
+from openneutron.device.files import write
+from openneutron.device.third_party import needs_pytorch
+from openneutron.errors import InvalidModelError, InvalidOptionError
+from openneutron.language.decoder import Decoder
+from openneutron.language.model import Interface
+from openneutron.language.program import Plan, compiled
+from openneutron.language.sound import ENCODER, HERTZ, HOP, log_mel
+from openneutron.language.times import chooser
+from openneutron.options import DRIVER, INT8, CompileOptions, QuantizationOptions
+from openneutron.targets import described, host_with_jobs
+
+__all__ = ["Exported", "export"]
+
+Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Exported:
+    """A speech model as a ``.pte``: its bytes, the compiled encoder, the decoder with quantized weights, and the decoder's program."""
+
+    pte: bytes = field(repr=False)
+    encoder: Any = field(repr=False)
+    decoder: Decoder
+    compiled: Compiled = field(repr=False)
+
+    def save(self, path: str | Path) -> None:
+        """Write the ``.pte``."""
+        write({Path(path): self.pte})
+
+
+def export(
+    model: Any,
+    *,
+    target: str = "imx95",
+    context: int | None = None,
+    chunk: int = 16,
+    bits: int = 8,
+    group: int = 32,
+    head_bits: int = 8,
+    activations: str = INT8,
+    language: str | None = "en",
+    task: str = "transcribe",
+    calibration: Sequence[Floats] | None = None,
+    config: Any = None,
+    seed: int = 0,
+    name: str = "whisper",
+    options: CompileOptions | None = None,
+) -> Exported:
+    """Return a Whisper model as a ``.pte`` for ``openneutron generate --audio``: the methods ``encoder`` and ``text_decoder``.
+
+    ``model`` is a WhisperForConditionalGeneration of transformers, its folder, or None for random weights of a ``config``. The decoder's
+    cache has ``context`` positions (default: all that the model has), and a run takes up to ``chunk`` tokens; its weights have ``bits``
+    8, or 4 in groups, those of embedding and head ``head_bits``. The encoder's activations are int8, or int16 with ``activations="int16"``;
+    ``calibration`` has sounds at 16 kHz, float32 samples from -1 to 1; without it, the encoder is calibrated on tones and noise. ``language``
+    and ``task`` choose the tokens in front of each text. ``options`` are those of the encoder's compile.
+
+    Raises InvalidTargetError, InvalidModelError and InvalidOptionError before weights are read, and MissingToolError where a package is not installed.
+    """
+    chip = described(target)
+    if options is None:
+        options = CompileOptions(target=target) if chip.cpu else CompileOptions(target=target, converter=DRIVER)
+    if chip.cpu is None:
+        chip = host_with_jobs(chip)
+    with needs_pytorch("A speech model"):
+        from openneutron.api.compile import compile as compile_model
+        from openneutron.pytorch.language import package, whisper
+        from openneutron.pytorch.language.decoder import Form
+    module = whisper.opened(model, config, seed)
+    facts = module.config
+    context = facts.max_target_positions if context is None else context
+    if not 1 <= chunk <= context:
+        raise InvalidOptionError(f"chunk: {chunk} tokens; a run takes 1 to {context}, the positions of the cache.")
+    words = whisper.words_of(module, language, task)
+    decoder = whisper.decoder_of(module, context, Form(bits, group, head_bits), name)
+    chosen = chooser(chip, max(chunk, decoder.source_positions))
+    made = compiled(decoder, chip, Plan(chunk, chosen), CompileOptions(target=chip.name))
+    frames = 2 * facts.max_source_positions
+    sounds = examples(frames, seed) if calibration is None else calibration
+    features = whisper.batches([log_mel(each, facts.num_mel_bins, frames) for each in sounds])
+    encoder = compile_model(
+        whisper.Encoder(module).eval(),
+        features[0],
+        calibration=features,
+        options=options,
+        quantization=QuantizationOptions(activations=activations),
+        name=f"{name} encoder",
+    )
+    if len(encoder.parts) != 1 or any(each.computes for each in encoder.delegation.on_cpu):
+        raise InvalidModelError(
+            f"'{name}': its encoder is {len(encoder.parts)} programs, and some operators stay on the CPU; a speech model has one program."
+        )
+    interface = Interface(
+        chunk,
+        context,
+        decoder.vocabulary,
+        decoder.begin_token,
+        decoder.end_tokens,
+        (decoder.source_positions, decoder.source_width),
+        words.prompt,
+        words.suppressed,
+        words.suppressed_first,
+    )
+    joined = package.with_method(encoder.buffer, ENCODER, package.packaged(made.program, interface))
+    return Exported(joined, encoder, decoder, made)
+
+
+def examples(frames: int, seed: int, count: int = 4) -> list[Floats]:
+    """Return sounds for calibration: tones that begin and end, in noise, each at another level."""
+    random, samples = np.random.default_rng((seed, 30)), frames * HOP
+    place = np.arange(samples) / HERTZ
+    found = []
+    for number in range(count):
+        sound = np.zeros(samples)
+        for _ in range(12):
+            begin, end = np.sort(random.integers(0, samples, 2))
+            pitch = 80 * 2 ** random.uniform(0, 5)
+            for harmonic in range(1, 6):
+                sound[begin:end] += np.sin(2 * np.pi * harmonic * pitch * place[begin:end]) / harmonic
+        noise = random.standard_normal(samples) * 10.0 ** -random.uniform(0.5, 3)
+        found.append(((sound / 12 + noise) * 10.0 ** (-number / 2)).clip(-1, 1).astype(np.float32))
+    return found
