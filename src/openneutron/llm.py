@@ -56,7 +56,7 @@ def export(
     config: Any = None,
     calibration: Sequence[Sequence[int]] | None = None,
     gptq: bool = True,
-    awq: bool = False,
+    awq: bool = True,
     repair: float | None = None,
     seed: int = 0,
     name: str | None = None,

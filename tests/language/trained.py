@@ -18,6 +18,7 @@ import sysconfig
 import time
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -55,10 +56,10 @@ SHAPE: dict[str, Any] = {
 }
 METHODS: dict[str, dict[str, Any]] = {
     "plain": {},
-    "GPTQ": {"gptq": True},
+    "GPTQ": {"awq": False},
     "AWQ": {"gptq": False, "awq": True},
     "AWQ, GPTQ": {"gptq": True, "awq": True},
-    "GPTQ, repair to 0.01": {"gptq": True, "repair": 0.01},
+    "AWQ, GPTQ, repair to 0.0004": {"gptq": True, "awq": True, "repair": 0.0004},
 }
 PROMPTS = ("Return the", "This module", "The GNU General Public License", "Parameters\n----------\n")
 TOKENS = 48
@@ -181,8 +182,6 @@ def table(model: Any, texts: Sequence[Sequence[int]], calibration: list[list[int
                     source, context=LENGTH, bits=bits, calibration=calibration if options else None, **options
                 )
                 yield row(f"{kind}{weights}, {method}", decoder, wanted)
-                if decoder.repair is not None:
-                    print(decoder.repair, flush=True)
 
 
 def side_by_side(model: Any, tokenizer: Any) -> Iterator[str]:
@@ -229,11 +228,8 @@ def main() -> None:
     batches = batches[:: max(1, len(batches) // chosen.texts)][: chosen.texts]
     starts = np.linspace(0, len(tokens) - LENGTH, chosen.calibration).astype(int)
     lines = []
-    for part in (table(model, batches.tolist(), [tokens[at : at + LENGTH].tolist() for at in starts]), ["\n"]):
-        for line in part:
-            print(line, flush=True)
-            lines.append(line)
-    for line in side_by_side(model, tokenizer):
+    calibration = [tokens[at : at + LENGTH].tolist() for at in starts]
+    for line in chain(table(model, batches.tolist(), calibration), [""], side_by_side(model, tokenizer)):
         print(line, flush=True)
         lines.append(line)
     if chosen.page:

@@ -64,7 +64,7 @@ def decoder_of(
     head_bits: int = 8,
     calibration: Sequence[Sequence[int]] | None = None,
     gptq: bool = True,
-    awq: bool = False,
+    awq: bool = True,
     repair: float | None = None,
     seed: int = 0,
     name: str | None = None,
