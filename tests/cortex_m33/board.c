@@ -89,7 +89,7 @@ static void barrier(void) { __asm volatile("dsb\n\tisb" ::: "memory"); }
 __attribute__((naked)) static void fault(void) { __asm volatile("mov r0, sp\n\tb report_fault"); }
 
 void start(void) {
-#ifdef __ARM_FEATURE_MVE
+#if defined(__ARM_FEATURE_MVE) || defined(__ARM_FP)
     *CPACR |= CPACR_CP10_CP11; /* vectors are registers of the floating-point unit */
     barrier();
 #endif

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import subprocess
 from dataclasses import dataclass
@@ -13,10 +14,13 @@ import pytest
 from openneutron import targets
 from openneutron.errors import InvalidOptionError
 from openneutron.features.export import export_bundle
+from openneutron.isa import Program, decode
 from openneutron.language.model import Interface
+from openneutron.language.phases import calls_of
 from openneutron.language.program import Plan, compiled, never
+from openneutron.options import CompileOptions
 from openneutron.pytorch.language.package import packaged
-from tests.export.bundles import SANITIZERS, built, checked_on_the_host, host_program, run
+from tests.export.bundles import SANITIZERS, built, checked_on_the_host, execute, host_program
 from tests.language.random_decoders import random_decoder
 
 ROWS = 4
@@ -33,24 +37,35 @@ class Model:
 
     name: str
     buffer: bytes
+    program: Program
 
 
-def decoder(seed: int, name: str) -> Model:
+def decoder(seed: int, name: str, profile: bool = False) -> Model:
     random = random_decoder(seed)
-    made = compiled(random, targets.described("imxrt700-cpu"), Plan(ROWS, never))
-    return Model(name, packaged(made.program, Interface(ROWS, random.context, random.vocabulary, None, (3,))))
+    options = CompileOptions(target="imxrt700-cpu", profile=profile)
+    program = compiled(random, targets.described("imxrt700-cpu"), Plan(ROWS, never), options).program
+    facts = Interface(ROWS, random.context, random.vocabulary, None, (3,))
+    return Model(name, packaged(program, facts), program)
 
 
 def test_a_cortex_m33_gives_the_logits_and_tokens_of_the_simulator(tmp_path: Path) -> None:
-    bundle = export_bundle([decoder(seed, f"decoder{seed}") for seed in FAMILIES], tmp_path / "bundle")
+    """The instructions of all calls of a run are those of the cost model within its error."""
+    models = [decoder(seed, f"decoder{seed}", profile=True) for seed in FAMILIES]
+    bundle = export_bundle(models, tmp_path / "bundle")
     built(bundle.folder, WITH_FLOATS, "-DOPENNEUTRON_WERROR=ON")
-    done = run(bundle.folder)
+    done = execute(bundle.folder / "build" / "example.elf", "-icount", "shift=0")
     said = done.stdout + done.stderr
     assert done.returncode == 0, said
     assert said.count("19 of 19 tokens as expected") == len(FAMILIES)
     equal = re.findall(r"output0: (\d+) of (\d+) bytes as expected", said)
     assert len(equal) == len(FAMILIES) and all(found == wanted for found, wanted in equal)
     assert said.endswith("passed\n")
+    profiles = re.findall(r"program,checksum,call,kernel,time\n(.*?)openneutron-profile,end", said, re.DOTALL)
+    for model, profile in zip(models, profiles, strict=True):
+        counted = sum(int(line.rpartition(",")[2]) for line in profile.splitlines())
+        calls = [call for _, call in calls_of(decode(model.program))]
+        instructions = math.fsum(call.instructions(ROWS, 0, "dsp") or math.nan for call in calls)
+        assert instructions == pytest.approx(counted, rel=0.15), model.name
 
 
 def test_texts_on_this_computer(tmp_path: Path) -> None:

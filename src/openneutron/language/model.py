@@ -179,6 +179,11 @@ class LanguageModel:
         """Return the products and the attention of a program for i.MX 95, whose time is modelled; empty for one of another chip."""
         return timed_work(self._simulator.microcode)
 
+    @property
+    def microcode(self) -> Microcode:
+        """Return the decoded program."""
+        return self._simulator.microcode
+
     def __enter__(self) -> Self:
         return self
 

@@ -16,6 +16,7 @@ from fractions import Fraction
 
 from openneutron import targets
 from openneutron.compiler.cost.instructions import Instructions, instructions_of
+from openneutron.compiler.cost.language import LanguageCall
 from openneutron.compiler.select.calls import KernelCall
 from openneutron.isa.kernels.row import Audited, CostClass, Everything, Mapped, Row, Window, Work
 from openneutron.isa.rows import LANES
@@ -517,8 +518,13 @@ def work_on_cpu(call: KernelCall, target: Target, rows: int) -> Instructions:
 def _on_cpu(call: KernelCall, cost: Cost, target: Target, rows: int) -> Cost:
     """Return the cost of ``rows`` rows on a CPU; ``cost`` is that on an NPU of one multiplier."""
     assert target.cpu is not None
-    each = instructions_of(call, target.cpu.instruction_set.value[0])
-    thousandths = sum(map(operator.mul, each, work_on_cpu(call, target, rows)))
+    instruction_set = target.cpu.instruction_set.value[0]
+    language = LanguageCall(call.kernel, call.params, call.views["output"].extents[3])
+    counted = language.instructions(rows, 0, instruction_set)
+    if counted is None:
+        thousandths = sum(map(operator.mul, instructions_of(call, instruction_set), work_on_cpu(call, target, rows)))
+    else:  # a run of a language model with as many tokens as it has rows, at the beginning of a text
+        thousandths = math.ceil(1000 * counted)
     # Whole numbers, rounded up: stripes together never take fewer cycles than the whole.
     cycles = -(-thousandths * round(1000 * target.cpu.instruction_cycles.value) // 10**6)
     return replace(cost, compute_cycles=cycles, stall_cycles=0)

@@ -21,9 +21,9 @@ from openneutron.errors import InvalidOptionError
 from openneutron.features.report.units import plural
 from openneutron.language.generation import Sampling, heard, pieces, tokens
 from openneutron.language.model import LanguageModel
+from openneutron.language.phases import modelled
 from openneutron.language.sound import HERTZ, Encoder, read_wav
 from openneutron.language.text import TOKENIZER, TextStream, Tokenizer, chat
-from openneutron.language.times import phase
 
 Clock = Callable[[], float]
 
@@ -179,13 +179,15 @@ def _check_kind(model: LanguageModel, has_sound: bool, has_prompt: bool) -> None
 
 
 def on_chip(model: LanguageModel, prompt: int) -> str:
-    """Return the line about the modelled time on the chip, with ranges; empty for a program of another chip than i.MX 95."""
-    work, rows = model.work, model.interface.rows
-    if not work or prompt < 1:
+    """Return the line about the modelled time on the chip, with ranges; empty for a chip whose time is not modelled."""
+    rows = model.interface.rows
+    found = prompt > 0 and modelled(model.microcode, prompt, 0, rows)
+    after = modelled(model.microcode, 1, prompt, rows)
+    if not found or not after:
         return ""
-    first, later = phase(work, prompt, 0, rows), phase(work, 1, prompt, rows)
+    (chip, first), (_, later) = found, after
     return (
-        f"modelled on i.MX 95 with six cores: {first.seconds:.3g} s to the first token ({first.low:.3g} to {first.high:.3g}), "
+        f"modelled on {chip}: {first.seconds:.3g} s to the first token ({first.low:.3g} to {first.high:.3g}), "
         f"{later.tokens_per_second:.3g} tokens/s after it ({1 / later.high:.3g} to {1 / later.low:.3g})"
     )
 
