@@ -78,6 +78,8 @@ class _File:
         waiting = [end]
         while waiting:
             node = waiting.pop()
+            if node.output[0] in found:
+                continue
             found[node.output[0]] = node
             for name in filter(lambda name: name and name not in self.held, node.input):
                 begins = node.op_type == "DequantizeLinear" and name not in self.constants

@@ -7,11 +7,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import openneutron
-from openneutron import CompileOptions, LoadingOptions
+from openneutron import CompileOptions, InputOptions, LoadingOptions
+from openneutron.cli import main
 from openneutron.device import pte
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.features.accuracy.boxes import agreement
@@ -39,14 +42,24 @@ def boxes_of(decoded: torch.Tensor) -> torch.Tensor:
     return found
 
 
-def test_a_checkpoint_becomes_boxes_in_the_program(checkpoint: Path) -> None:
-    *samples, picture = pictures(5, tiny.SIZE)
-    program = openneutron.compile(
+@pytest.fixture(scope="module")
+def given() -> list[torch.Tensor]:
+    """Four pictures of whole bytes for the calibration, and one more."""
+    return [(each * 255).round() / 255 for each in pictures(5, tiny.SIZE)]
+
+
+@pytest.fixture(scope="module")
+def program(checkpoint: Path, given: list[torch.Tensor]) -> Any:
+    return openneutron.compile(
         checkpoint,
-        calibration=samples,
+        calibration=given[:4],
         loading=LoadingOptions(input_shapes=SHAPES),
         options=CompileOptions(target="imx95"),
     )
+
+
+def test_a_checkpoint_becomes_boxes_in_the_program(checkpoint: Path, given: list[torch.Tensor], program: Any) -> None:
+    picture = given[4]
     assert len(program.partitions) == 1
     assert [item for item in program.delegation.on_cpu if not item.module.startswith("later.")] == []
     assert {item.reason for item in program.delegation.on_cpu} == {
@@ -62,6 +75,28 @@ def test_a_checkpoint_becomes_boxes_in_the_program(checkpoint: Path) -> None:
     assert agreed.matched > 5 and agreed.lost + agreed.new <= 2 and agreed.iou is not None and agreed.iou > 0.95, agreed
     facts = json.loads(pte.stated(pte.methods(program.buffer, "tiny.pte"), pte.METADATA))
     assert (facts["task"], facts["imgsz"], facts["names"]["1"]) == ("detect", [64, 64], "fork")
+
+
+def test_a_cameras_frames_have_the_boxes_of_pictures(
+    checkpoint: Path, given: list[torch.Tensor], program: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frames = [(each * 255).round().to(torch.uint8).flip(1).permute(0, 2, 3, 1).contiguous() for each in given]
+    of_frames = openneutron.compile(
+        checkpoint,
+        calibration=frames[:4],
+        loading=LoadingOptions(input_shapes=SHAPES),
+        options=CompileOptions(target="imx95"),
+        inputs=InputOptions(format="uint8,nhwc,bgr", normalize="std=1"),
+    )
+    assert all(item.module.startswith("later.") for item in of_frames.delegation.on_cpu)
+    wanted, found = (np.asarray(one.run(each[4])[0]) for one, each in ((program, given), (of_frames, frames)))
+    assert (wanted[0, :, 4] > 0.25).sum() > 5
+    np.testing.assert_allclose(found, wanted, atol=1e-4)  # the decoding is in float, the network's results are equal
+    monkeypatch.chdir(tmp_path)
+    of_frames.save("frames.pte")
+    Image.fromarray(frames[4][0].flip(2).numpy()).save("street.png")
+    assert main(["run", "frames.pte", "--input", "street.png", "--plot", "boxes.png"]) == 0
+    assert Image.open("boxes.png").size == (tiny.SIZE, tiny.SIZE)
 
 
 def test_agreement_counts_matched_lost_and_new_boxes() -> None:
