@@ -16,13 +16,15 @@ from rich.text import Text
 
 from openneutron.compiler import Report
 from openneutron.compiler.cost.cycles import issue_cycles
-from openneutron.compiler.cost.estimate import estimate, releases, work
+from openneutron.compiler.cost.estimate import estimate, releases, total, work
 from openneutron.compiler.cost.host import cpu_milliseconds
+from openneutron.compiler.emit.report import OperatorReport
 from openneutron.compiler.rewrite.passes import Explained
 from openneutron.device.timings import Timings
 from openneutron.features.report.advice import Advice, advice_text
 from openneutron.features.report.latency import CPU_CALLS, latency_text, parts_text
 from openneutron.features.report.outputs import output_lines
+from openneutron.features.report.repeats import Block, blocks, listed
 from openneutron.features.report.summary import CPU_KERNELS, CpuRow, PartitionSummary, Summary, by_reason, cpu_estimate
 from openneutron.features.report.table import NAME_WIDTH, Column, Table, facts, right, short_name
 from openneutron.features.report.units import count_text, plural, range_text, size_text
@@ -451,6 +453,8 @@ def _names_text(row: CpuRow, limit: int | None) -> str:
             for item in row.items
         )
     )
+    if limit is None:
+        return ", ".join(listed(names))
     shown = names[:limit]
     more = [f"{len(names) - len(shown)} more"] if len(names) > len(shown) else []
     return ", ".join((*shown, *more))
@@ -466,32 +470,96 @@ def calls_table(part: PartitionSummary, target: Target) -> RenderableType:
 def calls_of(part: PartitionSummary, target: Target) -> Table:
     """Return a table of a partition's kernel calls with their modelled costs.
 
-    ``used`` is the share of the multipliers at work. ``parallel`` is the dimension that is divided among the pipelines.
-    ``bound by`` is the bottleneck: dispatch, memory or compute. ``stripes`` is the number of stripes in which the
-    operator is computed.
+    Calls that repeat are shown once, below a row with the sums of all repeats (``repeats.blocks``). ``used`` is the share of the multipliers at
+    work. ``parallel`` is the dimension that is divided among the pipelines. ``bound by`` is the bottleneck: dispatch, memory or compute.
+    ``stripes`` is the number of stripes in which the operator is computed.
     """
-    report = part.report
-    calls = report.operators
-    beside = [CPU if item.on_cpu else NPU for item in calls]
-    estimates = [item.estimate(target) for item in calls]
-    times = [range_text(found.milliseconds, *found.expected) for found in estimates]
+    calls = part.report.operators
+    names = [part.title(item.name) for item in calls]
+    facts = [(item.kernel, item.on_cpu, item.output, item.macs, item.cycles, item.stripes) for item in calls]
+    rows: list[_CallRow] = []
+    for block in blocks(names, facts):
+        if block.times > 1:
+            rows.append(_CallRow.of_all(block, [calls[place] for place in block.all_items], target))
+        indent = "  " if block.times > 1 else ""
+        rows += [_CallRow.of(f"{indent}{names[place]}", calls[place], target) for place in block.shown_items]
+    share = part.report.cycles
     columns = [
-        Column("operator", [part.title(item.name) for item in calls], names=True),
-        Column("kernel", [item.kernel for item in calls], style="cyan"),
-        *([Column("on", [each.upper() for each in beside])] if CPU in beside else []),
-        Column("output", ["x".join(map(str, item.output)) for item in calls], goes=4),
-        right("MACs", [item.macs or None for item in calls], goes=5, text=count_text),
-        right("cycles", [item.cycles for item in calls]),
-        right("time", times),
-        Column("hangs on", [found.fact for found in estimates], goes=7),
-        right("share", [item.cycles / report.cycles for item in calls], goes=3, text=_share),
-        right("used", [item.utilisation if item.macs else None for item in calls], goes=1, text=_share),
-        Column("parallel", [item.parallel.removeprefix("output ") for item in calls], goes=6),
-        Column("bound by", [item.bottleneck for item in calls], goes=2),
+        Column("operator", [row.name for row in rows], names=True),
+        right("times", [row.times for row in rows]) if any(row.times for row in rows) else None,
+        Column("kernel", [row.kernel for row in rows], style="cyan"),
+        Column("on", [row.place for row in rows]) if CPU.upper() in {row.place for row in rows} else None,
+        Column("output", [row.output for row in rows], goes=4),
+        right("MACs", [row.macs or None for row in rows], goes=5, text=count_text),
+        right("cycles", [row.cycles for row in rows]),
+        right("time", [row.time for row in rows]),
+        Column("hangs on", [row.hangs_on for row in rows], goes=7),
+        right("share", [row.cycles / share for row in rows], goes=3, text=_share),
+        right("used", [row.used for row in rows], goes=1, text=_share),
+        Column("parallel", [row.parallel for row in rows], goes=6),
+        Column("bound by", [row.bottleneck for row in rows], goes=2),
+        right("stripes", [row.stripes for row in rows]) if any(item.stripes > 1 for item in calls) else None,
     ]
-    if any(item.stripes > 1 for item in calls):
-        columns.append(right("stripes", [str(item.stripes) for item in calls]))
-    return Table(tuple(columns))
+    return Table(tuple(column for column in columns if column is not None))
+
+
+@dataclass(frozen=True, slots=True)
+class _CallRow:
+    """A row of the table of kernel calls: a call, or the sum of calls that repeat ``times`` times."""
+
+    name: str
+    times: int | None
+    kernel: str
+    place: str
+    output: str
+    macs: int
+    cycles: int
+    time: str
+    hangs_on: str
+    used: float | None
+    parallel: str
+    bottleneck: str
+    stripes: str
+
+    @classmethod
+    def of(cls, name: str, call: OperatorReport, target: Target) -> _CallRow:
+        """Return the row of a call."""
+        found = call.estimate(target)
+        return cls(
+            name=name,
+            times=None,
+            kernel=call.kernel,
+            place=(CPU if call.on_cpu else NPU).upper(),
+            output="x".join(map(str, call.output)),
+            macs=call.macs,
+            cycles=call.cycles,
+            time=range_text(found.milliseconds, *found.expected),
+            hangs_on=found.fact,
+            used=call.utilisation if call.macs else None,
+            parallel=call.parallel.removeprefix("output "),
+            bottleneck=call.bottleneck,
+            stripes=str(call.stripes),
+        )
+
+    @classmethod
+    def of_all(cls, block: Block, calls: Sequence[OperatorReport], target: Target) -> _CallRow:
+        """Return the row of calls that repeat, with their sums."""
+        found = estimate(total(call.work for call in calls), target)
+        return cls(
+            name=f"{block.title}, each:",
+            times=block.times,
+            kernel="",
+            place="",
+            output="",
+            macs=sum(call.macs for call in calls),
+            cycles=sum(call.cycles for call in calls),
+            time=range_text(found.milliseconds, *found.expected),
+            hangs_on=found.fact,
+            used=None,
+            parallel="",
+            bottleneck="",
+            stripes="",
+        )
 
 
 def _idle_lines(part: PartitionSummary) -> list[RenderableType]:
@@ -505,8 +573,8 @@ def _idle_lines(part: PartitionSummary) -> list[RenderableType]:
         return []
     lines: list[RenderableType] = [Text("Less than half of the multipliers at work", "bold")]
     for reason, names in reasons.items():
-        listed = (f"{name} {count} times" if count > 1 else name for name, count in names.items())
-        lines += [Padding(f"{reason}:", (0, 0, 0, 2)), Padding(", ".join(listed), (0, 0, 0, 4))]
+        counted = [f"{name} {count} times" if count > 1 else name for name, count in names.items()]
+        lines += [Padding(f"{reason}:", (0, 0, 0, 2)), Padding(", ".join(listed(counted)), (0, 0, 0, 4))]
     return lines
 
 
@@ -533,7 +601,9 @@ def cpu_calls_table(summary: Summary) -> RenderableType:
             reasons.setdefault(item.on_cpu, []).append(short_name(part.title(item.name)))
     columns = (
         right("calls", [len(names) for names in reasons.values()]),
-        Column("name", [", ".join(dict.fromkeys(names)) for names in reasons.values()], wraps=True, most=NAME_WIDTH),
+        Column(
+            "name", [", ".join(listed(dict.fromkeys(names))) for names in reasons.values()], wraps=True, most=NAME_WIDTH
+        ),
         Column("why", [f"{reason}." for reason in reasons], wraps=True),
     )
     return Group(Text("On the CPU, in the program", "bold"), Table(columns, gap=4))
