@@ -14,14 +14,30 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
 from bench import child
 from bench.quantization_quality import sqnr
-from bench.speech_stages import SPEECH_HOP, STAGES, Stage, Way, vocoder
+from bench.speech_stages import (
+    FRAMES,
+    SEED,
+    SPEECH_HERTZ,
+    SPEECH_HOP,
+    STAGES,
+    VOCABULARY,
+    WINDOWS,
+    Stage,
+    Way,
+    vocoder,
+    whisper,
+)
 from openneutron.errors import OpenNeutronError
+from openneutron.language.model import LanguageModel
+from openneutron.language.times import phase
 from openneutron.options import DRIVER, INT8, OPEN, CompileOptions, DelegationOptions, QuantizationOptions
+from openneutron.pytorch.windows import receptive_field, windows
 
 TITLE = "Speech networks of transformers, random weights, by stage (modelled)"
 PAGE = Path(__file__).parents[1] / "docs" / "how-to" / "speech.md"
@@ -69,28 +85,68 @@ def figures(stage: Stage, way: Way) -> dict[str, Any]:
     }
 
 
-WINDOW = 32
-"""The frames of a window of the small vocoder, whose program takes less than 512 KiB."""
+def windows_table(results: dict[str, Any]) -> list[tuple[str, ...]]:
+    """Return the lines of a table of the small vocoder over FRAMES frames in windows, whose outputs have the bits of the whole."""
+    model, given = vocoder(128, 2 * max(WINDOWS), ()).make()
+    field = receptive_field(model, given[0][0], 1)
+    lines = [
+        ("frames of a window", "frames that neighbours share", "windows", "ms", "real-time factor", "SRAM, KiB"),
+        ("---:",) * 6,
+    ]
+    for frames in WINDOWS:
+        (cell,) = results[vocoder(128, frames, ()).title]
+        count = len(windows(FRAMES, frames, field))
+        milliseconds = count * cell["milliseconds"]
+        factor = 1e3 * FRAMES * SPEECH_HOP / SPEECH_HERTZ / milliseconds
+        shared = f"{field.before + field.after}"
+        numbers = (f"{count}", f"{milliseconds:.0f}", f"{factor:.1f}", f"{cell['sram_bytes'] / 1024:.0f}")
+        lines.append((f"{frames}", shared, *numbers))
+    return lines
 
-SHARED = (0, 4, 8, 12, 16)
+
+TEXT_TOKENS = 100
+"""The tokens of a text of 30 s of speech: about 3 a second."""
 
 
-def joints() -> dict[int, float]:
-    """Return the SQNR in dB of a vocoder's window against the whole sound, by the frames that neighbouring windows share.
+def texts_table() -> list[tuple[str, ...]]:
+    """Return the lines of a table of Whisper-tiny over 30 s on i.MX 95: the encoder, and the decoder by its phases, with the dB of its logits."""
+    from openneutron import speech
 
-    Half of the shared frames at each end of a window are not used. The model is float.
-    """
-    model, given = vocoder(128, 2 * WINDOW, ()).make()
-    (mel,), samples = given[0], SPEECH_HOP
-    first = WINDOW // 2
+    model = whisper(3000, 4)
+    lines = [("phase", "ms", "bound, ms"), ("---", "---:", "---:")]
+    total, random = 0.0, np.random.default_rng(SEED)
+    for bits in (8, 4):
+        made = speech.export(model, bits=bits)
+        with LanguageModel(made.pte) as opened:
+            work = opened.work
+            db = _db_of_texts(model, opened, random.integers(0, VOCABULARY, 32).tolist())
+        if bits == 8:
+            low, high = made.encoder.report.band
+            total = made.encoder.report.milliseconds
+            lines.append(("encoder", f"{total:.0f} ({low:.0f} to {high:.0f})", ""))
+        phases = {
+            "keys and values of the sound, first 4 tokens": phase(work, 4, 0, 16),
+            **{f"a token at position {at}": phase(work, 1, at, 16) for at in (64, 440)},
+        }
+        for name, found in phases.items():
+            shown = f"{1e3 * found.seconds:.1f} ({1e3 * found.low:.1f} to {1e3 * found.high:.1f})"
+            lines.append((f"decoder, int{bits}: {name}", shown, f"{1e3 * found.bound:.1f}"))
+        first, later = list(phases.values())[:2]
+        whole = total + 1e3 * (first.seconds + (TEXT_TOKENS - 1) * later.seconds)
+        title = f"a text of {TEXT_TOKENS} tokens, int{bits}: real-time factor {30e3 / whole:.0f}, logits {db:.1f} dB"
+        lines.append((title, f"{whole:.0f}", ""))
+    return lines
+
+
+def _db_of_texts(model: Any, opened: LanguageModel, text: list[int]) -> float:
+    """Return the SQNR in dB of a text's logits against the float model, both behind the same random source."""
+    positions, width = opened.interface.source or (0, 0)
+    source = torch.randn(1, positions, width, generator=torch.Generator().manual_seed(SEED))
     with torch.no_grad():
-        whole, window = (model(each).flatten() for each in (mel, mel[:, first : first + WINDOW]))
-    found = {}
-    for shared in SHARED:
-        begin, end = shared // 2, WINDOW - shared // 2
-        wanted = whole[(first + begin) * samples : (first + end) * samples]
-        found[shared] = sqnr([wanted], [window[begin * samples : end * samples]])
-    return found
+        found = model(encoder_outputs=(source,), decoder_input_ids=torch.tensor([text]), use_cache=False)
+    opened.listen(source[0].numpy())
+    logits = [torch.from_numpy(opened.run([token], place)) for place, token in enumerate(text)]
+    return sqnr([found.logits[0]], [torch.stack(logits)])
 
 
 def measure() -> dict[str, Any]:
@@ -160,20 +216,17 @@ def write_page(results: dict[str, Any]) -> None:
         else "\nNo stage has an operator on the CPU outside of its program.\n"
     )
     text += "".join(f"* {line}\n" for line in found)
-    text += f"\nA vocoder's window of {WINDOW} frames, in float, against the whole sound, by the frames that neighbouring windows share:\n\n"
-    text += "".join(f"| {' | '.join(line)} |\n" for line in _joints_table())
+    text += f"\nThe small vocoder on i.MX RT700 within 512 KiB, {FRAMES} frames in windows, each with the bits of the whole:\n\n"
+    text += _lines(windows_table(results))
+    text += "\nWhisper-tiny's text from 30 s of sound on i.MX 95, with the driver, modelled with six cores:\n\n"
+    text += _lines(texts_table())
     page = PAGE.read_text()
     before, rest = page.split(BEGIN)
     PAGE.write_text(before + BEGIN + "\n" + text + "\n" + END + rest.split(END)[1])
 
 
-def _joints_table() -> list[tuple[str, ...]]:
-    found = joints()
-    return [
-        ("shared frames", *map(str, found)),
-        ("---", *("---:" for _ in found)),
-        ("dB", *(f"{each:.1f}" for each in found.values())),
-    ]
+def _lines(table: list[tuple[str, ...]]) -> str:
+    return "".join(f"| {' | '.join(line)} |\n" for line in table)
 
 
 def main(arguments: Sequence[str]) -> None:

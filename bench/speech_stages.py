@@ -21,6 +21,9 @@ SEED = 2026
 SAMPLES = 4
 """Random inputs of a stage. The last one is measured; the others calibrate."""
 
+WINDOWS = (32, 40, 48)
+"""The frames of a window of the small vocoder, whose programs take less than 512 KiB."""
+
 WHISPER_HERTZ = 16000
 WHISPER_HOP = 160
 SPEECH_HERTZ = 22050
@@ -78,7 +81,8 @@ class _Decoder(nn.Module):
         return self.head(found[0])
 
 
-def _whisper(frames: int, layers: int, vocabulary: int = VOCABULARY) -> nn.Module:
+def whisper(frames: int, layers: int, vocabulary: int = VOCABULARY) -> nn.Module:
+    """Return a Whisper model of whisper-tiny's shape over ``frames`` of 10 ms, with random weights."""
     from transformers import WhisperConfig, WhisperForConditionalGeneration
 
     torch.manual_seed(SEED)
@@ -109,7 +113,7 @@ def whisper_encoder(frames: int, layers: int = 4) -> Stage:
     """Return Whisper-tiny's encoder over ``frames`` of 10 ms."""
 
     def make() -> tuple[nn.Module, list[Inputs]]:
-        return _Encoder(_whisper(frames, layers)).eval(), [(mel,) for mel in _mels(SAMPLES, frames)]
+        return _Encoder(whisper(frames, layers)).eval(), [(mel,) for mel in _mels(SAMPLES, frames)]
 
     seconds = frames * WHISPER_HOP / WHISPER_HERTZ
     return Stage(f"Whisper-tiny encoder, {seconds:.0f} s", seconds, make, INT8_ON_I_MX_95)
@@ -119,7 +123,7 @@ def whisper_decoder(frames: int, tokens: int = TOKENS, layers: int = 4, vocabula
     """Return Whisper-tiny's decoder over ``tokens`` words, which attends to an encoded sound of ``frames`` of 10 ms."""
 
     def make() -> tuple[nn.Module, list[Inputs]]:
-        model = _whisper(frames, layers, vocabulary)
+        model = whisper(frames, layers, vocabulary)
         random, encoder = _random(), _Encoder(model)
         with torch.no_grad():
             encoded = [encoder(mel) for mel in _mels(SAMPLES, frames)]
@@ -267,5 +271,5 @@ STAGES: Sequence[Stage] = (
     vits_text(),
     vocoder(512, FRAMES, (*ON_I_MX_95, ON_I_MX_RT700)),
     vocoder(128, FRAMES, (*ON_I_MX_95, ON_I_MX_RT700)),
-    vocoder(128, 32, (WITHIN_512_KIB,)),
+    *(vocoder(128, frames, (WITHIN_512_KIB,)) for frames in WINDOWS),
 )
