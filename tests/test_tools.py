@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from tests.support import tools
@@ -23,37 +24,87 @@ INSTALLED = re.compile(r"^(a(rm-none-eabi|arch64-linux-gnu)-\S+|clang(\+\+)?|qem
 """Programs that a machine may lack."""
 
 
-def starts_a_program(function: ast.AST, known: set[str]) -> bool:
-    """Return whether a function names a program that a machine may lack, or one of the ``known`` functions."""
-    for node in ast.walk(function):
-        if isinstance(node, ast.Constant) and INSTALLED.match(str(node.value)):
-            return True
-        if isinstance(node, ast.Name) and node.id in known:
-            return True
-    return False
+LEFT_OUT = ("test_generated.py", "test_tools.py", "tools.py")
+
+Starting = dict[str, set[str]]
+"""The names of each module of the tests that start a program that a machine may lack: functions, fixtures, classes and values."""
 
 
-def starting_programs(path: Path) -> set[str]:
-    """Return the functions of a file that start such a program, directly or through others of the file."""
-    functions = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)]
-    found: set[str] = set()
-    while more := {item.name for item in functions if starts_a_program(item, found)} - found:
-        found |= more
-    return found
+def words(defined: ast.AST) -> Iterator[str]:
+    """Yield the names in a definition: of values, of fixtures, those with a module in front as they are written, and every text."""
+    for node in ast.walk(defined):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+        elif isinstance(node, ast.Name):
+            yield node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            yield f"{node.value.id}.{node.attr}"
+        elif isinstance(node, ast.arg):
+            yield node.arg
 
 
-def needing_programs() -> list[Path]:
-    """Return the test files that start a program that a machine may lack, themselves or through an imported
-    function."""
-    sources = {path: path.read_text() for path in HERE.rglob("*.py") if path.name not in ("test_tools.py", "tools.py")}
-    found = {path for path in sources if path.name.startswith("test_") and starting_programs(path)}
-    for path in sources:
-        module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-        names = "|".join(starting_programs(path)) if not path.name.startswith("test_") else ""
-        if names:
-            line = re.compile(rf"^from {re.escape(module)} import .*\b({names})\b", re.MULTILINE)
-            found |= {user for user, text in sources.items() if user.name.startswith("test_") and line.search(text)}
-    return sorted(found)
+def defined_names(node: ast.stmt) -> set[str]:
+    """Return the names that a statement of a module defines."""
+    if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+        return {node.name}
+    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+
+
+class Module:
+    """The definitions of a module with the words of each, and what the module imports."""
+
+    def __init__(self, path: Path) -> None:
+        tree = ast.parse((ROOT / path).read_text())
+        self.path = path.as_posix()
+        self.fixtures = [".".join([*folder.parts, "conftest"]) for folder in path.parents]
+        self.imports = [
+            (str(node.module), item.name, item.asname or item.name)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom)
+            for item in node.names
+        ]
+        defined = [node for node in tree.body if not isinstance(node, (ast.Import, ast.ImportFrom))]
+        self.definitions = [(defined_names(node), set(words(node))) for node in defined]
+        self.naming = set().union(*(names for names, used in self.definitions if any(map(INSTALLED.match, used))))
+
+    def known(self, starting: Starting) -> set[str]:
+        """Return the names of other modules that it can use and that start a program, as it writes them."""
+        found = set().union(*(starting.get(module, ()) for module in self.fixtures))
+        for module, name, here in self.imports:
+            found |= {f"{here}.{each}" for each in starting.get(f"{module}.{name}", ())}
+            if name in starting.get(module, ()):
+                found.add(here)
+        return found
+
+    def starting(self, known: set[str]) -> set[str]:
+        """Return the names of its definitions that use one of the ``known`` names or name a program."""
+        return self.naming.union(*(names for names, used in self.definitions if used & known))
+
+
+def starting_programs(modules: dict[str, Module]) -> Starting:
+    """Return the names of the modules that start such a program, directly or through others of any module."""
+    starting: Starting = {name: set() for name in modules}
+    before = None
+    while before != starting:
+        before = dict(starting)
+        starting = {name: each.starting(each.known(before) | before[name]) for name, each in modules.items()}
+    return starting
+
+
+def needing_programs() -> list[str]:
+    """Return the tests that start a program that a machine may lack, as pytest names them. The other tests of their files run
+    the same way on every machine. So do those of the fuzzers, which gcc compiles where clang is absent, and of generated files
+    but one."""
+    paths = [path.relative_to(ROOT) for path in [*HERE.rglob("*.py"), ROOT / "scripts" / "firmware_build.py"]]
+    paths = [path for path in paths if path.parent != Path("tests/fuzz") and path.name not in LEFT_OUT]
+    modules = {".".join(path.with_suffix("").parts): Module(path) for path in paths}
+    return sorted(
+        f"{modules[module].path}::{name}"
+        for module, names in starting_programs(modules).items()
+        if module.rpartition(".")[2].startswith("test_")
+        for name in names
+        if name.startswith("test_")
+    )
 
 
 def test_no_test_looks_for_a_program_by_itself() -> None:
@@ -69,9 +120,10 @@ def test_a_machine_without_the_programs_skips_and_says_so(tmp_path: Path) -> Non
             (tmp_path / name).symlink_to(found)
     (tmp_path / "python3").symlink_to(sys.executable)
     environment = {key: value for key, value in os.environ.items() if key != "CI" and "PYTEST" not in key}
-    files = needing_programs()
-    assert {"test_linked_selection.py", "test_qemu.py", "test_cortex_m33.py"} <= {path.name for path in files}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *map(str, files)]
+    tests = needing_programs()
+    files = {test.partition("::")[0].rpartition("/")[2] for test in tests}
+    assert {"test_linked_selection.py", "test_qemu.py", "test_cortex_m33.py"} <= files
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *tests]
     done = subprocess.run(
         command, cwd=ROOT, env={**environment, "PATH": str(tmp_path)}, capture_output=True, text=True, check=False
     )
