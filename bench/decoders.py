@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``python -m bench.decoders [NAME …] [--bits 4] [--group 32]`` compiles decoders of published shapes with random weights for i.MX 95.
+"""``python -m bench.decoders [NAME …] [--bits 4] [--group 32] [--head-bits 8]`` compiles decoders of published shapes with random weights for i.MX 95.
 
 It prints the cost of the compile, the sizes, and the modelled tokens a second of each phase: with all products on the NPU, on the cores
 alone, and as the compiler chooses. Each shape is compiled in a process of its own, whose peak memory is printed.
@@ -23,7 +23,7 @@ from openneutron.device import neutron_jobs as jobs
 from openneutron.isa import decode
 from openneutron.language.decoder import Activation, Decoder, Layer, Matrix, Norm, Rotary, rotary_angles
 from openneutron.language.program import Plan, compiled
-from openneutron.language.times import chooser, phase, with_jobs_from, work_of
+from openneutron.language.times import Product, chooser, phase, with_jobs_from, work_of
 
 CONTEXT, ROWS = 2048, 128
 PHASES = ((128, 0), (585, 0), (1, 16), (1, 585), (1, 2000))
@@ -64,8 +64,10 @@ def random_matrix(random: np.random.Generator, rows: int, columns: int, bits: in
     return Matrix(weights.values, channel_scales, weights)
 
 
-def random_decoder(name: str, bits: int, group: int, seed: int = 0, context: int = CONTEXT) -> Decoder:
-    """Return a decoder of a published shape with random weights."""
+def random_decoder(
+    name: str, bits: int, group: int, seed: int = 0, context: int = CONTEXT, head_bits: int | None = None
+) -> Decoder:
+    """Return a decoder of a published shape with random weights. ``head_bits`` is for embedding and head; None: ``bits``."""
     shape, random = SHAPES[name], np.random.default_rng(seed)
     ones = Norm(np.ones(shape.width, np.float32))
     heads = np.ones(shape.head, np.float32) if shape.normed else None
@@ -88,17 +90,17 @@ def random_decoder(name: str, bits: int, group: int, seed: int = 0, context: int
         )
         for _ in range(shape.layers)
     )
-    embedding = matrix(shape.words, shape.width)
+    embedding = random_matrix(random, shape.words, shape.width, head_bits or bits, group)
     return Decoder(
         name, layers, embedding, embedding, ones, shape.heads, shape.groups, shape.head, context, Activation.SILU, 1e-6,
         shape.head**-0.5,
     )  # fmt: skip
 
 
-def measured(name: str, bits: int, group: int) -> None:
+def measured(name: str, bits: int, group: int, head_bits: int) -> None:
     """Compile one shape in this process, and print its tables."""
     console = Console(width=160)
-    decoder = random_decoder(name, bits, group)
+    decoder = random_decoder(name, bits, group, head_bits=head_bits)
     target = targets.host_with_jobs(targets.described("imx95"))
     began = time.process_time()
     made = compiled(decoder, target, Plan(ROWS, chooser(target, ROWS)))
@@ -108,6 +110,7 @@ def measured(name: str, bits: int, group: int) -> None:
     console.print(
         f"{name}, {bits} bits"
         + (f" in groups of {group}" if bits == 4 else "")
+        + f", head of {head_bits} bits"
         + f": {spent:.1f} CPU-s from quantized weights to "
         f"program, peak {peak:,.0f} MiB (weights and generator included); weights {facts.weights_bytes / 2**20:,.0f} MiB, "
         f"cache {facts.state_bytes / 2**20:.0f} MiB, arena {facts.arena_bytes / 2**20:.1f} MiB, {len(facts.operators)} calls"
@@ -122,6 +125,13 @@ def measured(name: str, bits: int, group: int) -> None:
             bound = max(bound, tokens / found.bound)
         table.add_row(*cells, f"{bound:.2f}")
     console.print(table)
+    shares = Table(
+        "matrix", "channels", "prompt", "token", title="channels on the NPU, in a prompt and for a single token"
+    )
+    seen = {each.name.rpartition(".")[2]: each for each in work if isinstance(each, Product)}
+    for kind, each in seen.items():
+        shares.add_row(kind, *(str(n) for n in (each.rows, each.share.channels(ROWS), each.share.channels(1))))
+    console.print(shares)
 
 
 def main() -> None:
@@ -129,11 +139,12 @@ def main() -> None:
     parser.add_argument("names", nargs="*", default=list(SHAPES), metavar="NAME", help=", ".join(SHAPES))
     parser.add_argument("--bits", type=int, choices=(4, 8), default=4)
     parser.add_argument("--group", type=int, choices=jobs.GROUPS, default=32)
+    parser.add_argument("--head-bits", type=int, choices=(4, 8), default=8)
     parser.add_argument("--here", action="store_true", help="in this process")
     given = parser.parse_args()
     for name in given.names:
         if given.here:
-            measured(name, given.bits, given.group)
+            measured(name, given.bits, given.group, given.head_bits)
             continue
         command = [
             sys.executable,
@@ -144,6 +155,8 @@ def main() -> None:
             str(given.bits),
             "--group",
             str(given.group),
+            "--head-bits",
+            str(given.head_bits),
             "--here",
         ]
         subprocess.run(command, check=True)

@@ -294,6 +294,9 @@ static NeutronError run_call(Run *run, uint32_t opcode, const uint32_t *fields, 
     NeutronError error = ENONE;
     NeutronKernelCall kernel_call = {
         .params = params, .buffers = run->program.view.buffers, .bases = &run->bases, .error = &error};
+#ifdef NEUTRON_THREADS
+    kernel_call.threads = &run->threads;
+#endif
     const NeutronBuffer *output = &kernel_call.buffers[params[kernel->output_word]];
     if (!neutron_call_window(opcode, fields, iteration, output, &kernel_call.window)) return ENONE;
     error = may_go_on(run);

@@ -1940,18 +1940,20 @@ typedef struct {
     uint32_t bias_offset; /* float32, for each channel */
 } NeutronNormF32;
 
-/* A linear layer whose input is quantized to int8 with a scale for each row. Runs of `job_from` tokens or
- * more are products of NXP's NPU. */
+/* A linear layer whose input is quantized to int8 with a scale for each row. NXP's NPU can multiply its
+ * first channels, and the CPU the others. */
 typedef struct {
     uint32_t input; /* float32; a row for each token */
     uint32_t residual; /* float32; as the output; it is read only with `add` */
     uint32_t span; /* int64; a column of 2 channels: the position of the first token, and the number of tokens */
     uint32_t output; /* float32; a row for each token, or with `last` one row */
-    uint32_t memory; /* bytes: as that of conv_2d_job_s8, for `job_rows` rows; at least the integers of a row, better of 8: the CPU multiplies so many at once */
+    uint32_t memory; /* bytes: as that of conv_2d_job_s8, for `job_rows` rows and the larger number of channels, with `flipped` the integers of all rows in front of the results; at least the integers of a row, better of 32: the CPU multiplies so many at once */
     int32_t last; /* 1: only the row of the last token is computed */
     int32_t add; /* 1: the residual is added */
     uint32_t cap_bits; /* float32, the cap of the results; 0: none */
-    int32_t job_from; /* the least number of tokens for which the NPU multiplies; 0: never */
+    int32_t job_from; /* the tokens from which on the NPU multiplies `job_channels`; 0: the NPU never multiplies */
+    int32_t job_channels; /* the first channels, whole blocks of each part */
+    int32_t few_channels; /* those that the NPU multiplies in shorter runs; 0: none */
     int32_t job_rows; /* most rows of a job, at most 2048; 0 without jobs */
     int32_t job_kind; /* word 0 of a job's header, or the kind of an int4 job */
     int32_t flipped; /* 128: operands of a job are uint8, with this added; 0: int8 */

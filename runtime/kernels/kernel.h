@@ -118,6 +118,9 @@ typedef struct {
     /* Where a kernel whose indices come with the data says that one of them names nothing: the run then ends with this
      * error. NULL: nobody asks. Every address stays inside the buffers all the same. */
     NeutronError *error;
+#ifdef NEUTRON_THREADS
+    const NeutronThreads *threads; /* for a kernel that divides its work itself (shared_work.h); NULL: none */
+#endif
 } NeutronKernelCall;
 
 typedef bool (*NeutronKernelCheck)(const NeutronProgramView *program, const void *params,

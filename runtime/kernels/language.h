@@ -190,11 +190,13 @@ typedef struct {
 } NeutronRowScale;
 
 static NEUTRON_INLINE NeutronRowScale neutron_row_scale(const NeutronFloat *x, int32_t count, float limit) {
-    float most = 0.0f;
+    /* Magnitudes have the order of their bits; what is no number has larger ones than infinity. */
+    int32_t bits = 0;
     for (int32_t i = 0; i < count; i++) {
-        const float magnitude = neutron_float_of(neutron_bits_of(x[i]) & 0x7FFFFFFFu);
-        most = magnitude > most ? magnitude : most;
+        const int32_t magnitude = (int32_t)(neutron_bits_of(x[i]) & 0x7FFFFFFFu), known = magnitude > 0x7F800000 ? 0 : magnitude;
+        bits = known > bits ? known : bits;
     }
+    const float most = neutron_float_of((uint32_t)bits);
     if (most < 7.888609052e-31f) return (NeutronRowScale){0.0f, 0.0f}; /* 2^-100 */
     return (NeutronRowScale){limit / most, most / limit};
 }

@@ -19,6 +19,7 @@ from openneutron.language.program import job_tables, matrix_words
 from tests.language import arithmetic
 from tests.language.arithmetic import Floats
 from tests.language.kernel_calls import Single, bits, floats_of, span
+from tests.support.divided import Divided
 
 ONE_PART = jobs.KnownSizes(frozenset({16}), frozenset(), 1024)
 PARTS = jobs.KnownSizes(frozenset({128}), frozenset(), 128)
@@ -66,10 +67,10 @@ def equal(found: Floats, expected: Floats) -> None:
 def linear_call(matrix: Matrix, release: str, sizes: jobs.KnownSizes, rows: int, memory: int, **given: int) -> Single:
     """Return a linear layer of so many rows, with room for the integers of ``memory`` rows."""
     words, constants = parameters(matrix, release, sizes)
-    params = {"last": 0, "add": 0, "cap_bits": 0, "job_from": 0, "job_rows": 0, "job_kind": 0, "flipped": 0}
+    names = ("last", "add", "cap_bits", "job_from", "job_channels", "few_channels", "job_rows", "job_kind", "flipped")
     bias = random_floats(5, matrix.rows) if matrix.bias is None else matrix.bias
     constants = {**constants, "bias": bias, "job": np.zeros(0, np.int32)}
-    call = Single("dynamic_linear_f32", {**params, **words, **given}, constants)
+    call = Single("dynamic_linear_f32", {**dict.fromkeys(names, 0), **words, **given}, constants)
     call.floats("input", rows, matrix.columns)
     call.floats("residual", rows, matrix.rows)
     call.integers("span", 2)
@@ -77,16 +78,34 @@ def linear_call(matrix: Matrix, release: str, sizes: jobs.KnownSizes, rows: int,
     packed = constants["weights"]
     assert isinstance(packed, JobWeights)
     job_rows = given.get("job_rows", 0)
-    lines = -(-job_rows * packed.inputs // 64) * 64 + 4 * len(packed.parts) * job_rows * packed.channels
+    operands = -(-job_rows * packed.inputs // 64) * 64 * (2 if given.get("flipped") else 1)
+    lines = operands + 4 * len(packed.parts) * job_rows * packed.channels
     call.memory("memory", max(memory * packed.inputs, lines + 128 if job_rows else 0))
     return call
 
 
-def as_jobs(matrix: Matrix, release: str, sizes: jobs.KnownSizes, rows: int, first: int, job_rows: int) -> Single:
-    """Return a linear layer whose runs of ``first`` tokens or more are jobs of at most ``job_rows`` rows."""
+def as_jobs(
+    matrix: Matrix,
+    release: str,
+    sizes: jobs.KnownSizes,
+    rows: int,
+    first: int,
+    job_rows: int,
+    left: int = 0,
+    few: int = 0,
+) -> Single:
+    """Return a linear layer whose runs of ``first`` tokens or more are jobs of at most ``job_rows`` rows, of all blocks of channels but the
+    last ``left``. Shorter runs have jobs of the first ``few`` blocks."""
     form, packed = jobs.release(release), JobWeights(matrix.values, release, sizes, matrix.int4)
     kind = jobs.kind(True, packed.group is not None or form.int8_packed) if form.kind_in_header else 0
-    given = {"job_from": first, "job_rows": job_rows, "job_kind": kind, "flipped": 0 if form.kind_in_header else 128}
+    given = {
+        "job_from": first,
+        "job_channels": packed.channels - left * packed.block,
+        "few_channels": few * packed.block,
+        "job_rows": job_rows,
+        "job_kind": kind,
+        "flipped": 0 if form.kind_in_header else 128,
+    }
     call = linear_call(matrix, release, sizes, rows, 0, **given)
     call.constants = {**call.constants, "job": job_tables(packed, form)}
     return call
@@ -104,6 +123,24 @@ def test_the_npu_gives_the_same_bits(release: str, sizes: jobs.KnownSizes, group
             found = floats_of(simulator.run([x, residual, span(0, count)]), rows)
             equal(found[:count], expected[:count])
             assert model.counts().jobs == multiplied * (1 if sizes is ONE_PART else 3)
+        assert not model.counts().violations, model.violation()
+
+
+@EVERY_FORM
+def test_the_npu_and_the_cores_share_a_layer(release: str, sizes: jobs.KnownSizes, group: int) -> None:
+    """The bits are those of either alone, whichever thread ends first."""
+    rows, columns, matrix = 9, 329, random_matrix(1, 391, 329, group)
+    x, residual, bias = random_floats(2, rows, columns), random_floats(3, rows, 391), random_floats(5, 391)
+    call = as_jobs(matrix, release, sizes, rows, 4, 5, left=1, few=2)
+    expected = np.stack([arithmetic.linear(row, matrix.values, matrix.scales, bias) for row in x])
+    program = call.program(targets.host_with_jobs(targets.described("imx95")))
+    with DeviceModel(release=release) as model:
+        for threads in (1, 3):
+            with Simulator(program) if threads == 1 else Divided(program, threads) as simulator:
+                for count in (9, 4, 3, 1):
+                    found = floats_of(simulator.run([x, residual, span(0, count)]), rows)
+                    equal(found[:count], expected[:count])
+        assert model.counts().jobs == 2 * 5 * (1 if sizes is ONE_PART else 3)
         assert not model.counts().violations, model.violation()
 
 

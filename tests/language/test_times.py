@@ -4,24 +4,26 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
 
+import numpy as np
 import pytest
 
-from bench.decoders import random_decoder
+from bench.decoders import random_decoder, random_matrix
 from bench.estimates import FILE
 from openneutron import targets
 from openneutron.isa import decode
 from openneutron.language.program import Plan, compiled
 from openneutron.language.times import (
+    ALONE,
     DEVIATIONS,
     SCATTER,
     WIDTH,
+    Product,
     Speeds,
     chooser,
-    on_cpu,
-    on_npu,
     phase,
+    seconds_of,
     with_jobs_from,
     work_of,
 )
@@ -44,24 +46,40 @@ def test_the_constants_are_those_that_the_estimates_fit() -> None:
         scale = 1024e9 if name == "npu_products" else 1
         assert getattr(speeds, name) == pytest.approx(fitted[words]["value"] * scale), name
         assert DEVIATIONS[name] == fitted[words]["deviation"]
-    assert {field.name for field in fields(Speeds)} - set(FITTED) == {"cores", "hertz"}
+    assert {field.name for field in fields(Speeds)} - set(FITTED) == {"cores", "hertz", "memory"}
     assert pytest.approx(recorded["scatter"], rel=1e-3) == SCATTER
     assert pytest.approx(recorded["width"], rel=1e-3) == WIDTH
 
 
-def test_the_npu_multiplies_from_the_tokens_on_for_which_its_jobs_are_faster() -> None:
-    target = targets.host_with_jobs(targets.described("imx95"))
-    speeds = Speeds()
-    for bits in (4, 8):
-        first = chooser(target, 128)(6144, 2048, bits)
-        size, products = 6144 * 2048 * bits / 8, 6144.0 * 2048
+def test_cores_and_npu_share_a_matrix_where_that_is_faster() -> None:
+    """The shares are the fastest whole numbers of blocks for a prompt and for a token, and the first applies from where it is faster on."""
+    target, rows, block, most = targets.host_with_jobs(targets.described("imx95")), 128, 128, 2048
+    for group in (32, 0):
+        product = Product("up", most, 1024, 4 if group else 8, group)
+        matrix = random_matrix(np.random.default_rng(0), most, 1024, product.bits, group)
+        found = chooser(target, rows)(matrix, block, most, False)
+        for tokens in (1, found.job_from - 1, found.job_from, rows):
+            chosen = seconds_of(product, found.channels(tokens), tokens)
+            other = found.few_channels if tokens >= found.job_from else found.job_channels
+            assert chosen <= seconds_of(product, other, tokens)
+        for tokens, channels in ((rows, found.job_channels), (1, found.few_channels)):
+            assert channels % block == 0
+            chosen = seconds_of(product, channels, tokens)
+            others = (0, channels - block, channels + block, most)
+            assert all(chosen < seconds_of(product, each, tokens) for each in others if each != channels)
+        assert chooser(targets.described("cortex-a55"), rows)(matrix, block, most, False) == ALONE
 
-        def is_faster(tokens: int, size: float = size, products: float = products) -> bool:
-            return on_npu(size, products, 6144 + 2048, tokens, speeds) < on_cpu(size, products, tokens, speeds)
 
-        assert 1 < first < 128
-        assert is_faster(first) and not is_faster(first - 1)
-    assert chooser(targets.described("cortex-a55"), 128)(6144, 2048, 8) == 0
+def test_the_time_of_a_shared_product() -> None:
+    """One core waits while the NPU multiplies, and joins the others afterwards. The memory bounds what both read."""
+    speeds, product = Speeds(), Product("up", 12288, 2048, 8, 0)
+    alone = seconds_of(product, 0, 128)
+    assert alone == pytest.approx(128 * 12288 * 2048 / (6 * 1.8e9 * 3.556))
+    values = 128 * 27.45 / (6 * 1.8e9)
+    npu = 1.189e-4 + 128 * 2048 * 2048 / speeds.npu_products
+    expected = 2048 * values + npu + (alone * 5 / 6 - npu * 5 / 6) + 2048 * values
+    assert seconds_of(product, 2048, 128) == pytest.approx(expected)
+    assert seconds_of(product, 6144, 1, replace(speeds, memory=1e9)) > 12288 * 2048 / 1e9
 
 
 def test_a_token_costs_more_at_a_later_position_and_no_phase_is_below_its_bound() -> None:
@@ -72,8 +90,7 @@ def test_a_token_costs_more_at_a_later_position_and_no_phase_is_below_its_bound(
     times = [phase(work, 1, position, 128) for position in (16, 585, 2000)]
     assert times[0].seconds < times[1].seconds < times[2].seconds
     prompts = [phase(each, 128, 0, 128) for each in (work, with_jobs_from(work, 0), with_jobs_from(work, 1))]
-    assert prompts[0].seconds < prompts[1].seconds
-    assert prompts[0].seconds == pytest.approx(prompts[2].seconds)
+    assert prompts[0].seconds < prompts[2].seconds < prompts[1].seconds
     for found in (*times, *prompts):
         assert found.bound <= found.seconds * 1.0001
         assert found.low < found.seconds < found.high

@@ -23,7 +23,7 @@ from openneutron.language.model import LanguageModel
 from openneutron.language.program import Plan, compiled, never
 from openneutron.language.sound import Encoder, Floats, log_mel, read_wav
 from openneutron.language.text import Tokenizer
-from openneutron.language.times import Attention, Product, phase
+from openneutron.language.times import Attention, Product, Share, phase
 from openneutron.pytorch.language import whisper
 from openneutron.pytorch.language.decoder import Form
 from openneutron.pytorch.run import delegate
@@ -115,7 +115,10 @@ def test_programs_give_the_logits_and_caches_of_the_reference(seed: int, bits: i
     random = np.random.default_rng(seed)
     source, text = random.standard_normal((POSITIONS, WIDTH)).astype(np.float32), random.integers(0, VOCABULARY, 30)
     imx95 = targets.host_with_jobs(targets.described("imx95"))
-    for target, plan in ((targets.described("cortex-a55"), Plan(8, never)), (imx95, Plan(8, lambda *_: 2, 16))):
+    for target, plan in (
+        (targets.described("cortex-a55"), Plan(8, never)),
+        (imx95, Plan(8, lambda _matrix, _block, most, _is_last: Share(2, most), 16)),
+    ):
         made, reference = compiled(decoder, target, plan), Reference(decoder)
         with Simulator(made.program) as simulator:
             at, spans = 0, [(0, 24), (0, 0), (0, 0)]

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A simulator that computes kernel calls in parts, one part after the other in one thread."""
+"""Simulators that compute even the smallest kernel calls in parts: one part after the other in one thread, or in threads."""
 
 from __future__ import annotations
 
+import ctypes
 from ctypes import byref
 
 from openneutron.device.simulator import Simulator
@@ -29,3 +30,14 @@ class Divided(Simulator):
         self._memory, self._raw = memory_at(0, size * (count - 1))
         self._threads = Threads(count, least_work, backwards, self._memory.ctypes.data, size)
         assert library().neutronSetThreads(self._handle, byref(self._threads)) == 0
+
+
+class Together(Simulator):
+    """A simulator that computes each call in ``count`` threads of the host."""
+
+    def __init__(self, program: Program, count: int) -> None:
+        super().__init__(program, threads=count)
+        size = library().neutronGetThreadScratchSize(self._handle)
+        parallel = ctypes.cast(library().neutron_host_threads_parallel, Parallel)
+        self._together = Threads(count, 1, parallel, self._thread_scratch.ctypes.data, size)
+        assert library().neutronSetThreads(self._handle, byref(self._together)) == 0

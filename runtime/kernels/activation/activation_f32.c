@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The activations of language models, with and without a gate. */
 #include "../language.h"
+#include "../shared_work.h"
 
 enum { SILU, GELU_TANH, GELU, RELU };
 
@@ -56,12 +57,18 @@ static NEUTRON_INLINE void activate_row(NeutronFloat *to, const NeutronFloat *x,
 NEUTRON_FOR_VECTORS(activate_row, (NeutronFloat *to, const NeutronFloat *x, const NeutronFloat *up, int32_t count, int32_t kind),
                     (to, x, up, count, kind))
 
-void activation_f32_run(const NeutronKernelCall *call) {
+static void compute_row(void *context, int32_t row, int32_t thread) {
+    const NeutronKernelCall *call = *(const NeutronKernelCall **)context;
     const NeutronActivationF32 *p = call->params;
     const NeutronBuffer *in = &call->buffers[p->input], *out = &call->buffers[p->output];
+    const NeutronFloat *x = neutron_float_row(call->bases, in, row), *up = p->gated != 0 ? x + out->channels : NULL;
+    (void)thread;
+    NEUTRON_FASTEST(activate_row)(neutron_float_row(call->bases, out, row), x, up, out->channels, p->kind);
+}
+
+void activation_f32_run(const NeutronKernelCall *call) {
+    const NeutronActivationF32 *p = call->params;
+    const NeutronBuffer *out = &call->buffers[p->output];
     const int32_t count = neutron_token_count(call, p->span, out->rows);
-    for (int32_t row = 0; row < count; row++) {
-        const NeutronFloat *x = neutron_float_row(call->bases, in, row), *up = p->gated != 0 ? x + out->channels : NULL;
-        NEUTRON_FASTEST(activate_row)(neutron_float_row(call->bases, out, row), x, up, out->channels, p->kind);
-    }
+    neutron_share(call, neutron_threads_for(call, (uint64_t)count * (uint64_t)out->channels), count, compute_row, &call);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Attention to a cache of int8 keys and values. */
 #include "../language.h"
+#include "../shared_work.h"
 
 #if NEUTRON_VECTORS && defined(__x86_64__)
 #include <immintrin.h>
@@ -50,8 +51,19 @@ bool cached_attention_f32_check(const NeutronProgramView *program, const void *p
 
 /* ---- run ------------------------------------------------------------------------------------------------------------ */
 
+/* The scores of a thread are in memory of its own, of which the buffer has as many as fit, each at a line of the CPU's cache. */
+enum { LINE_BYTES = 64 };
+
+static uint64_t scores_pitch(const NeutronCachedAttentionF32 *p) {
+    const uint64_t size = (uint64_t)p->positions * NEUTRON_FLOAT_BYTES + (uint64_t)p->size * sizeof(int16_t);
+    return (size + LINE_BYTES - 1) & ~(uint64_t)(LINE_BYTES - 1);
+}
+
 typedef struct {
+    const NeutronKernelCall *call;
     const NeutronCachedAttentionF32 *p;
+    const NeutronBuffer *in, *out;
+    int32_t position, source_position; /* of the run's first token, and of the source's */
     const NeutronFloat *query_scale, *key_scale, *rotary;
     int8_t *keys, *values;
     NeutronFloat *key_scales, *value_scales;
@@ -290,13 +302,28 @@ static void attend_head(const Attention *a, NeutronFloat *to, const NeutronFloat
     for (int32_t i = 0; i < p->size; i++) to[i] = to[i] / total;
 }
 
-static void attend(const Attention *a, NeutronFloat *to, const NeutronFloat *token, int32_t position) {
+/* Item `item` is a row of the source. Each thread has a row of the output as room for a head, before the results are there. */
+static void append_row(void *context, int32_t item, int32_t thread) {
+    const Attention *a = context;
     const NeutronCachedAttentionF32 *p = a->p;
-    const size_t size = (size_t)p->size;
-    for (int32_t h = 0; h < p->heads; h++) {
-        const int32_t group = (int32_t)((int64_t)h * p->groups / p->heads);
-        attend_head(a, to + (size_t)h * size, token + (size_t)h * size, group, position);
-    }
+    const NeutronBases *bases = a->call->bases;
+    const size_t queries = p->cross != 0 ? 0 : (size_t)p->heads * (size_t)p->size;
+    const NeutronFloat *keys = neutron_float_row(bases, &a->call->buffers[p->source], item) + queries;
+    NEUTRON_FASTEST(append)(a, keys, neutron_float_row(bases, a->out, thread), a->source_position + item);
+}
+
+/* Item `item` is a head of queries of a token; the heads of a token follow each other. */
+static void compute_head(void *context, int32_t item, int32_t thread) {
+    Attention a = *(const Attention *)context;
+    const NeutronCachedAttentionF32 *p = a.p;
+    const NeutronBases *bases = a.call->bases;
+    const int32_t row = item / p->heads, head = item % p->heads, group = (int32_t)((int64_t)head * p->groups / p->heads);
+    const int32_t position = p->cross != 0 ? p->positions - 1 : a.position + row;
+    const size_t first = (size_t)head * (size_t)p->size;
+    uint8_t *scores = neutron_row_address(bases, &a.call->buffers[p->scores], 0, 0) + (size_t)thread * (size_t)scores_pitch(p);
+    a.scores = (void *)scores;
+    a.query = scores + (size_t)p->positions * NEUTRON_FLOAT_BYTES;
+    attend_head(&a, neutron_float_row(bases, a.out, row) + first, neutron_float_row(bases, a.in, row) + first, group, position);
 }
 
 static int32_t least(int32_t one, int32_t other) { return one < other ? one : other; }
@@ -307,18 +334,15 @@ static int32_t first_position(const NeutronKernelCall *call, uint32_t span, int3
     return (int32_t)(given < 0 ? 0 : given > last ? last : given);
 }
 
-/* Appends the keys and values of the run's own tokens, or of the source's. The output has room for a head before its results are there. */
-static void append_all(const Attention *a, const NeutronKernelCall *call, const NeutronBuffer *out) {
+/* Appends the keys and values of the run's own tokens, or of the source's, in up to so many threads. */
+static void append_all(Attention *a, int32_t threads) {
     const NeutronCachedAttentionF32 *p = a->p;
-    const NeutronBuffer *source = &call->buffers[p->source];
-    const size_t queries = p->cross != 0 ? 0 : (size_t)p->heads * (size_t)p->size;
-    const int32_t most = least(p->cross != 0 ? source->rows : least(source->rows, out->rows), p->positions);
-    const int32_t count = neutron_token_count(call, p->source_span, most);
-    const int32_t position = first_position(call, p->source_span, p->positions, count);
-    NeutronFloat *head = neutron_float_row(call->bases, out, 0);
-    for (int32_t row = 0; row < count; row++) {
-        NEUTRON_FASTEST(append)(a, neutron_float_row(call->bases, source, row) + queries, head, position + row);
-    }
+    const NeutronBuffer *source = &a->call->buffers[p->source];
+    const int32_t most = least(p->cross != 0 ? source->rows : least(source->rows, a->out->rows), p->positions);
+    const int32_t count = neutron_token_count(a->call, p->source_span, most);
+    const int32_t wanted = neutron_threads_for(a->call, (uint64_t)count * (uint64_t)source->channels);
+    a->source_position = first_position(a->call, p->source_span, p->positions, count);
+    neutron_share(a->call, least(wanted, threads), count, append_row, a);
 }
 
 void cached_attention_f32_run(const NeutronKernelCall *call) {
@@ -326,10 +350,12 @@ void cached_attention_f32_run(const NeutronKernelCall *call) {
     const NeutronBuffer *in = &call->buffers[p->input], *out = &call->buffers[p->output];
     const NeutronBases *bases = call->bases;
     uint8_t *cache = neutron_row_address(bases, &call->buffers[p->cache], 0, 0);
-    uint8_t *scores = neutron_row_address(bases, &call->buffers[p->scores], 0, 0);
     const CachePlaces places = places_of(p);
-    const Attention attention = {
+    Attention attention = {
+        .call = call,
         .p = p,
+        .in = in,
+        .out = out,
         .query_scale = p->normed == 0 ? NULL : neutron_float_constant(bases, p->query_scale_base, p->query_scale_offset),
         .key_scale = p->normed == 0 ? NULL : neutron_float_constant(bases, p->key_scale_base, p->key_scale_offset),
         .rotary = p->rotated == 0 ? NULL : neutron_float_constant(bases, p->rotary_base, p->rotary_offset),
@@ -337,17 +363,18 @@ void cached_attention_f32_run(const NeutronKernelCall *call) {
         .values = (int8_t *)cache + places.values,
         .key_scales = (void *)(cache + places.key_scales),
         .value_scales = (void *)(cache + places.value_scales),
-        .scores = (void *)scores,
-        .query = scores + (size_t)p->positions * NEUTRON_FLOAT_BYTES,
         .factor = neutron_float_of(p->scale_bits),
         .cap = neutron_float_of(p->cap_bits),
         .epsilon = neutron_float_of(p->epsilon_bits),
     };
-    append_all(&attention, call, out);
     const bool cross = p->cross != 0;
     const int32_t count = neutron_token_count(call, p->span, cross ? out->rows : least(out->rows, p->positions));
-    const int32_t position = first_position(call, p->span, p->positions, cross ? 0 : count);
-    for (int32_t row = 0; row < count; row++) {
-        attend(&attention, neutron_float_row(bases, out, row), neutron_float_row(bases, in, row), cross ? p->positions - 1 : position + row);
-    }
+    attention.position = first_position(call, p->span, p->positions, cross ? 0 : count);
+    /* Tokens read their own positions of the cache and those in front of them: all can be appended first. */
+    append_all(&attention, count);
+    const uint64_t seen = cross ? (uint64_t)p->positions : (uint64_t)attention.position + (uint64_t)count;
+    const uint64_t rooms = (uint64_t)call->buffers[p->scores].channels_held / scores_pitch(p);
+    int32_t threads = neutron_threads_for(call, (uint64_t)count * seen * (uint64_t)out->channels);
+    if ((uint64_t)threads > rooms) threads = (int32_t)rooms; /* one thread where there is no whole line behind the memory */
+    neutron_share(call, threads, count * p->heads, compute_head, &attention);
 }

@@ -1,14 +1,26 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Linear layers of float32 rows, which are quantized to int8 one by one, and of int8 or int4 weights.
  *
- * The CPU goes over a row of weights once for several tokens. Runs of many tokens are jobs of NXP's NPU (jobs.h): it gives the same sums. */
+ * A layer is computed in steps of several rows. In a step NXP's NPU multiplies the first channels as a job (jobs.h), the CPU the others, or one
+ * of both multiplies all: the sums are the same. The thread with the job waits for the NPU; the other threads take blocks of channels meanwhile.
+ *
+ * The integers of a step lie part by part of the inputs, as the operand of a job does. */
 #include "../jobs.h"
 #include "../matrix.h"
+#include "../shared_work.h"
 
-enum { TOKENS = 8, INT4_FORM = 1 << 18, ONES_BYTES = 16, TABLES = 3 };
+enum { TOKENS = 32, INT4_FORM = 1 << 18, ONES_BYTES = 16, TABLES = 3 };
+enum { BLOCK = 16, MOST_BLOCK = 64, BLOCKS_OF_A_THREAD = 8 }; /* channels of an item; more items than threads even out their times */
+
+#ifdef __linux__
+enum { MOST_ROWS = NEUTRON_JOB_MOST_ROWS };
+#else
+enum { MOST_ROWS = TOKENS };
+#endif
 
 static const NeutronMatrixWords *matrix_of(const NeutronDynamicLinearF32 *p) { return (const void *)&p->inputs; }
 
+/* Rows that are computed together: those of the input from `from` on, to those of the output from `row` on. */
 typedef struct {
     const NeutronKernelCall *call;
     const NeutronDynamicLinearF32 *p;
@@ -18,27 +30,48 @@ typedef struct {
     float cap;
     NeutronDecode decode;
     int32_t inputs; /* with the zeros behind them */
-} Layer;
+    int32_t from, row, count, most; /* at most `most` rows */
+    uint8_t *integers; /* of all rows */
+    float row_scales[MOST_ROWS];
+    int32_t of_job; /* channels */
+    int32_t block; /* channels of an item */
+    bool stores; /* the thread with the job stores its results */
+    NeutronJobMemory memory;
+    NeutronError error;
+} Step;
 
 /* ---- check ---------------------------------------------------------------------------------------------------------- */
 
 #ifdef __linux__
 
-static NeutronJobMemory memory_of(const NeutronDynamicLinearF32 *p, uint8_t *header) {
+static NeutronJobMemory memory_of(const NeutronDynamicLinearF32 *p, uint8_t *header, int32_t channels) {
     const NeutronMatrixWords *m = matrix_of(p);
-    return (NeutronJobMemory){.header = header,
-                              .rows = p->job_rows,
-                              .channels = m->matrix_rows,
-                              .inputs = neutron_matrix_inputs(m),
-                              .most_inputs = m->part_inputs,
-                              .copied = true};
+    NeutronJobMemory memory = {.header = header,
+                               .rows = p->job_rows,
+                               .channels = channels,
+                               .inputs = neutron_matrix_inputs(m),
+                               .most_inputs = m->part_inputs,
+                               .copied = true};
+    /* The CPU multiplies by the integers themselves. */
+    if (p->flipped != 0) memory.more = neutron_job_whole_lines((uint64_t)memory.rows * (uint64_t)memory.inputs);
+    return memory;
+}
+
+/* The first channels of the matrix are whole blocks of each part. */
+static bool channels_are_sound(const NeutronMatrixWords *m, int32_t channels) {
+    return channels >= 0 && channels <= m->matrix_rows && channels <= UINT16_MAX && channels % NEUTRON_JOB_ALIGNED == 0 &&
+           channels % ((int64_t)m->last_cores * m->last_block) == 0 &&
+           (neutron_matrix_parts(m) == 1 || channels % ((int64_t)m->cores * m->block) == 0);
 }
 
 static bool jobs_are_sound(const NeutronProgramView *program, const NeutronDynamicLinearF32 *p) {
-    const int32_t channels = p->matrix_rows;
-    if (p->job_rows < 1 || p->job_rows > NEUTRON_JOB_MOST_ROWS || channels % NEUTRON_JOB_ALIGNED != 0 || channels > UINT16_MAX) return false;
-    const NeutronJobMemory memory = memory_of(p, NULL);
-    const uint64_t tables = (uint64_t)channels * TABLES * sizeof(int32_t) + (p->bits == 4 ? ONES_BYTES : 0);
+    const NeutronMatrixWords *m = matrix_of(p);
+    if (p->job_rows < 1 || p->job_rows > NEUTRON_JOB_MOST_ROWS || p->job_channels < 1 || !channels_are_sound(m, p->job_channels) ||
+        !channels_are_sound(m, p->few_channels)) {
+        return false;
+    }
+    const NeutronJobMemory memory = memory_of(p, NULL, p->job_channels > p->few_channels ? p->job_channels : p->few_channels);
+    const uint64_t tables = (uint64_t)m->matrix_rows * TABLES * sizeof(int32_t) + (p->bits == 4 ? ONES_BYTES : 0);
     return neutron_job_memory_is_sound(program, p->memory, &memory) &&
            neutron_range_is_sound(program, p->job_base, p->job_offset, tables, NEUTRON_ALIGNMENT);
 }
@@ -70,16 +103,26 @@ bool dynamic_linear_f32_check(const NeutronProgramView *program, const void *par
 
 /* ---- results -------------------------------------------------------------------------------------------------------- */
 
-/* Stores results of a token from their sums. */
-static NEUTRON_INLINE void store(const Layer *layer, int32_t row, int32_t channel, int32_t sum, float scale) {
-    float y = ((float)sum * scale) * layer->scales[channel] + layer->bias[channel];
-    if (layer->cap != 0.0f) y = neutron_capped(y, layer->cap);
-    const NeutronBases *bases = layer->call->bases;
-    if (layer->p->add != 0) y = neutron_float_row(bases, &layer->call->buffers[layer->p->residual], row)[channel] + y;
-    neutron_float_row(bases, layer->output, row)[channel] = y;
+/* Stores `count` results of a row from their sums, from channel `first` on. */
+static NEUTRON_INLINE void store(const Step *step, int32_t row, int32_t first, const int32_t *sums, int32_t count) {
+    const NeutronBases *bases = step->call->bases;
+    const float scale = step->row_scales[row];
+    const NeutronFloat *scales = step->scales + first, *bias = step->bias + first;
+    NeutronFloat *to = neutron_float_row(bases, step->output, step->row + row) + first;
+    for (int32_t i = 0; i < count; i++) {
+        float y = ((float)sums[i] * scale) * scales[i] + bias[i];
+        if (step->cap != 0.0f) y = neutron_capped(y, step->cap);
+        if (step->p->add != 0) y = neutron_float_row(bases, &step->call->buffers[step->p->residual], step->row + row)[first + i] + y;
+        to[i] = y;
+    }
 }
 
 /* ---- on the CPU ----------------------------------------------------------------------------------------------------- */
+
+/* The integers of a row for a part of the inputs. */
+static NEUTRON_INLINE int8_t *integers_of(const Step *step, int32_t part, int32_t inputs, int32_t row) {
+    return (int8_t *)step->integers + (size_t)step->most * (size_t)(part * step->matrix->part_inputs) + (size_t)row * (size_t)inputs;
+}
 
 static NEUTRON_INLINE int32_t dot(const int8_t *a, const int8_t *b, int32_t count) {
     int32_t sum = 0;
@@ -87,77 +130,68 @@ static NEUTRON_INLINE int32_t dot(const int8_t *a, const int8_t *b, int32_t coun
     return sum;
 }
 
-/* Tokens whose integers are rows of `inputs` bytes, and the first row of their results. */
-typedef struct {
-    const int8_t *integers;
-    float scales[TOKENS];
-    int32_t count, row;
-} Tokens;
-
-static NEUTRON_INLINE void multiply_tokens(const Layer *layer, const Tokens *tokens) {
-    const NeutronMatrixWords *m = layer->matrix;
-    const int32_t parts = neutron_matrix_parts(m);
-    for (int32_t channel = 0; channel < layer->output->channels; channel++) {
-        int32_t sums[TOKENS] = {0};
-        for (int32_t i = 0; i < parts; i++) {
-            const NeutronMatrixPart part = neutron_matrix_part(layer->call->bases, m, i);
-            const NeutronMatrixRow row = neutron_matrix_row(m, &part, channel);
-            for (int32_t k = 0; k < part.inputs;) {
-                int8_t decoded[NEUTRON_MATRIX_DECODED];
-                const int8_t *weights, *token = tokens->integers + i * m->part_inputs + k;
-                const int32_t count = neutron_matrix_piece(m, &part, &row, k, layer->decode, decoded, &weights);
-                for (int32_t t = 0; t < tokens->count; t++, token += layer->inputs) sums[t] += dot(weights, token, count);
-                k += count;
-            }
+/* Multiplies a row of weights by `count` rows of integers, at most TOKENS, from row `first` on. */
+static NEUTRON_INLINE void multiply_row(const Step *step, int32_t channel, int32_t first, int32_t count, int32_t *sums) {
+    const NeutronMatrixWords *m = step->matrix;
+    for (int32_t t = 0; t < count; t++) sums[t] = 0;
+    for (int32_t i = 0; i < neutron_matrix_parts(m); i++) {
+        const NeutronMatrixPart part = neutron_matrix_part(step->call->bases, m, i);
+        const NeutronMatrixRow row = neutron_matrix_row(m, &part, channel);
+        for (int32_t k = 0; k < part.inputs;) {
+            int8_t decoded[NEUTRON_MATRIX_DECODED];
+            const int8_t *weights, *token = integers_of(step, i, part.inputs, first) + k;
+            const int32_t pieces = neutron_matrix_piece(m, &part, &row, k, step->decode, decoded, &weights);
+            for (int32_t t = 0; t < count; t++, token += part.inputs) sums[t] += dot(weights, token, pieces);
+            k += pieces;
         }
-        for (int32_t t = 0; t < tokens->count; t++) store(layer, tokens->row + t, channel, sums[t], tokens->scales[t]);
     }
 }
 
-NEUTRON_FOR_VECTORS(multiply_tokens, (const Layer *layer, const Tokens *tokens), (layer, tokens))
-
-/* The integers of a row, with zeros behind them, and their scale. */
-static NEUTRON_INLINE float quantize(int8_t *to, const NeutronFloat *x, int32_t count, int32_t padded) {
-    const NeutronRowScale scale = neutron_row_scale(x, count, 127.0f);
-    neutron_quantize_8(to, x, count, scale);
-    memset(to + count, 0, (size_t)(padded - count));
-    return scale.scale;
-}
-
-/* Computes `count` rows of results from row `row` on, from the input's rows from `from` on. */
-static void run_here(const Layer *layer, int32_t from, int32_t row, int32_t count) {
-    const NeutronBuffer *memory = &layer->call->buffers[layer->p->memory];
-    int8_t *integers = (int8_t *)neutron_row_address(layer->call->bases, memory, 0, 0);
-    const int32_t room = memory->channels_held / layer->inputs, most = room < TOKENS ? room : TOKENS;
-    for (int32_t done = 0; done < count;) {
-        Tokens tokens = {.integers = integers, .count = count - done < most ? count - done : most, .row = row + done};
-        for (int32_t t = 0; t < tokens.count; t++) {
-            const NeutronFloat *x = neutron_float_row(layer->call->bases, layer->input, from + done + t);
-            tokens.scales[t] = quantize(integers + (size_t)t * (size_t)layer->inputs, x, layer->p->inputs, layer->inputs);
+/* Computes channels [channel, end), at most MOST_BLOCK, of all rows. */
+static NEUTRON_INLINE void multiply_block(const Step *step, int32_t channel, int32_t end) {
+    for (int32_t first = 0; first < step->count; first += TOKENS) {
+        const int32_t count = step->count - first < TOKENS ? step->count - first : TOKENS;
+        int32_t sums[TOKENS];
+        for (int32_t c = channel; c < end; c++) {
+            multiply_row(step, c, first, count, sums);
+            for (int32_t t = 0; t < count; t++) store(step, first + t, c, sums + t, 1);
         }
-        NEUTRON_FASTEST(multiply_tokens)(layer, &tokens);
-        done += tokens.count;
     }
 }
+
+NEUTRON_FOR_VECTORS(multiply_block, (const Step *step, int32_t channel, int32_t end), (step, channel, end))
+
+static NEUTRON_INLINE void quantize(Step *step, int32_t row) {
+    const NeutronMatrixWords *m = step->matrix;
+    const NeutronFloat *x = neutron_float_row(step->call->bases, step->input, step->from + row);
+    const NeutronRowScale scale = neutron_row_scale(x, step->p->inputs, 127.0f);
+    step->row_scales[row] = scale.scale;
+    for (int32_t first = 0, part = 0; first < step->inputs; first += m->part_inputs, part++) {
+        const int32_t left = step->inputs - first, inputs = left < m->part_inputs ? left : m->part_inputs;
+        const int32_t given = step->p->inputs - first, there = given < inputs ? given : inputs;
+        int8_t *to = integers_of(step, part, inputs, row);
+        neutron_quantize_8(to, x + first, there, scale);
+        memset(to + there, 0, (size_t)(inputs - there));
+    }
+}
+
+NEUTRON_FOR_VECTORS(quantize, (Step *step, int32_t row), (step, row))
 
 /* ---- jobs ----------------------------------------------------------------------------------------------------------- */
 
 #ifdef __linux__
 
-/* Writes a row of the operand of all parts, and returns its scale. */
-static float put_row(const Layer *layer, const NeutronJobMemory *memory, const NeutronFloat *x, int32_t row) {
-    const NeutronRowScale scale = neutron_row_scale(x, layer->p->inputs, 127.0f);
-    for (int32_t part = 0; part < neutron_job_parts(memory); part++) {
-        const int32_t first = part * memory->most_inputs, inputs = neutron_job_inputs(memory, part);
-        const int32_t there = layer->p->inputs - first < inputs ? layer->p->inputs - first : inputs;
-        uint8_t *to = neutron_job_row(memory, part, row);
-        neutron_quantize_8((int8_t *)to, x + first, there, scale);
-        memset(to + there, 0, (size_t)(inputs - there));
-        if (layer->p->flipped == 0) continue;
+/* Writes a row of an operand of uint8 from its integers. */
+static void flip_row(const Step *step, int32_t row) {
+    for (int32_t part = 0; part < neutron_job_parts(&step->memory); part++) {
+        const int32_t inputs = neutron_job_inputs(&step->memory, part), given = step->p->inputs - part * step->memory.most_inputs;
+        const int32_t there = given < inputs ? given : inputs;
+        const int8_t *from = integers_of(step, part, inputs, row);
+        uint8_t *to = neutron_job_row(&step->memory, part, row);
+        for (int32_t i = 0; i < there; i++) to[i] = (uint8_t)from[i] ^ (uint8_t)step->p->flipped;
         /* The job's biases are those of the layer's inputs: the zeros behind them stay 0. */
-        for (int32_t i = 0; i < there; i++) to[i] ^= (uint8_t)layer->p->flipped;
+        memset(to + there, 0, (size_t)(inputs - there));
     }
-    return scale.scale;
 }
 
 /* Sets the words of int4 weights that int8 weights do not have. Returns false where a word can't hold its offset. */
@@ -175,20 +209,21 @@ static bool set_int4(const NeutronDynamicLinearF32 *p, const NeutronMatrixPart *
            neutron_job_set_offset(words, NEUTRON_JOB_ONES, ones, header);
 }
 
-/* Multiplies `rows` rows of a part of the inputs. */
-static NeutronError multiply_part(const Layer *layer, const NeutronJobMemory *memory, int32_t number, int32_t rows) {
-    const NeutronDynamicLinearF32 *p = layer->p;
-    const NeutronBases *bases = layer->call->bases;
-    const NeutronMatrixPart part = neutron_matrix_part(bases, layer->matrix, number);
+/* Multiplies the rows of a part of the inputs by the job's channels. Their weights and tables are the first ones of the matrix. */
+static NeutronError multiply_part(const Step *step, int32_t number) {
+    const NeutronDynamicLinearF32 *p = step->p;
+    const NeutronBases *bases = step->call->bases;
+    const NeutronJobMemory *memory = &step->memory;
+    const NeutronMatrixPart part = neutron_matrix_part(bases, step->matrix, number);
     const size_t table = (size_t)p->matrix_rows * sizeof(int32_t);
     const uint8_t *tables = neutron_base_address(bases, p->job_base) + p->job_offset;
     const uint8_t *operand = neutron_job_row(memory, number, 0), *results = neutron_job_results(memory, number);
     const void *const addresses[] = {operand, part.weights, tables + (number == 0 ? 0 : table), tables + 2 * table, results};
     uint32_t words[NEUTRON_JOB_WORDS] = {
         [NEUTRON_JOB_KIND] = (uint32_t)p->job_kind,
-        [NEUTRON_JOB_ROWS] = (uint32_t)rows,
+        [NEUTRON_JOB_ROWS] = (uint32_t)step->count,
         [NEUTRON_JOB_INPUTS] = (uint32_t)part.inputs,
-        [NEUTRON_JOB_CHANNELS] = (uint32_t)p->matrix_rows,
+        [NEUTRON_JOB_CHANNELS] = (uint32_t)step->of_job,
         [NEUTRON_JOB_BYTES_OF_RESULT] = NEUTRON_JOB_RESULT_BYTES,
         [NEUTRON_JOB_BITS] = (uint32_t)p->bits,
         [NEUTRON_JOB_GROUP] = p->bits == 4 ? (uint32_t)p->group : UINT32_MAX,
@@ -197,72 +232,132 @@ static NeutronError multiply_part(const Layer *layer, const NeutronJobMemory *me
         if (!neutron_job_set_offset(words, word, addresses[word - NEUTRON_JOB_OPERAND], memory->header)) return ENEUTRON_JOB_MEMORY;
     }
     if (p->bits == 4 && !set_int4(p, &part, tables + TABLES * table, memory->header, words)) return ENEUTRON_JOB_MEMORY;
-    return neutron_job_run(words, memory->header, operand, rows * part.inputs, results,
-                           rows * p->matrix_rows * NEUTRON_JOB_RESULT_BYTES);
+    return neutron_job_run(words, memory->header, operand, step->count * part.inputs, results,
+                           step->count * step->of_job * NEUTRON_JOB_RESULT_BYTES);
 }
 
 /* Stores the results of a job's row. */
-static void store_row(const Layer *layer, const NeutronJobMemory *memory, int32_t row, int32_t to, float scale) {
-    const size_t first = (size_t)row * (size_t)memory->channels;
-    const int32_t parts = neutron_job_parts(memory);
-    for (int32_t channel = 0; channel < layer->output->channels; channel++) {
-        uint32_t sum = 0;
-        for (int32_t part = 0; part < parts; part++) {
-            uint32_t more;
-            memcpy(&more, neutron_job_results(memory, part) + (first + (size_t)channel) * NEUTRON_JOB_RESULT_BYTES, sizeof more);
-            sum += more;
+static NEUTRON_INLINE void store_row(const Step *step, int32_t row) {
+    const NeutronJobMemory *memory = &step->memory;
+    const int32_t parts = neutron_job_parts(memory), channels = step->output->channels;
+    const int32_t end = step->of_job < channels ? step->of_job : channels;
+    int32_t sums[MOST_BLOCK];
+    for (int32_t first = 0; first < end; first += MOST_BLOCK) {
+        const int32_t count = end - first < MOST_BLOCK ? end - first : MOST_BLOCK;
+        const size_t at = ((size_t)row * (size_t)memory->channels + (size_t)first) * NEUTRON_JOB_RESULT_BYTES;
+        memcpy(sums, neutron_job_results(memory, 0) + at, (size_t)count * sizeof *sums);
+        for (int32_t part = 1; part < parts; part++) {
+            int32_t more[MOST_BLOCK];
+            memcpy(more, neutron_job_results(memory, part) + at, (size_t)count * sizeof *more);
+            for (int32_t i = 0; i < count; i++) sums[i] = (int32_t)((uint32_t)sums[i] + (uint32_t)more[i]);
         }
-        store(layer, to, channel, (int32_t)sum, scale);
+        store(step, row, first, sums, count);
     }
 }
 
-static NeutronError run_jobs(const Layer *layer, int32_t from, int32_t row, int32_t count) {
-    const NeutronJobMemory memory = memory_of(layer->p, neutron_job_header(layer->call, layer->p->memory));
-    float scales[NEUTRON_JOB_MOST_ROWS];
-    if (!neutron_jobs_are_there()) return ENEUTRON_NO_JOBS;
-    for (int32_t done = 0; done < count;) {
-        const int32_t rows = count - done < memory.rows ? count - done : memory.rows;
-        for (int32_t i = 0; i < rows; i++) {
-            scales[i] = put_row(layer, &memory, neutron_float_row(layer->call->bases, layer->input, from + done + i), i);
-        }
-        for (int32_t part = 0; part < neutron_job_parts(&memory); part++) {
-            const NeutronError error = multiply_part(layer, &memory, part, rows);
-            if (error != ENONE) return error;
-        }
-        for (int32_t i = 0; i < rows; i++) store_row(layer, &memory, i, row + done + i, scales[i]);
-        done += rows;
-    }
-    return ENONE;
+NEUTRON_FOR_VECTORS(store_row, (const Step *step, int32_t row), (step, row))
+
+static void store_item(void *context, int32_t row, int32_t thread) {
+    (void)thread;
+    NEUTRON_FASTEST(store_row)(context, row);
+}
+
+static void run_job(Step *step) {
+    for (int32_t part = 0; step->error == ENONE && part < neutron_job_parts(&step->memory); part++) step->error = multiply_part(step, part);
+    for (int32_t row = 0; step->stores && step->error == ENONE && row < step->count; row++) store_item(step, row, 0);
 }
 
 #endif
 
 /* ---- run ------------------------------------------------------------------------------------------------------------ */
 
-void dynamic_linear_f32_run(const NeutronKernelCall *call) {
-    const NeutronDynamicLinearF32 *p = call->params;
-    const NeutronBuffer *input = &call->buffers[p->input], *output = &call->buffers[p->output];
-    const Layer layer = {
-        .call = call,
-        .p = p,
-        .matrix = matrix_of(p),
-        .input = input,
-        .output = output,
-        .scales = neutron_float_constant(call->bases, p->scales_base, p->scales_offset),
-        .bias = neutron_float_constant(call->bases, p->bias_base, p->bias_offset),
-        .cap = neutron_float_of(p->cap_bits),
-        .decode = NEUTRON_FASTEST(neutron_decode),
-        .inputs = neutron_matrix_inputs(matrix_of(p)),
-    };
-    const int32_t tokens = neutron_token_count(call, p->span, p->last != 0 ? input->rows : output->rows);
-    const int32_t from = p->last != 0 ? tokens - 1 : 0, count = p->last != 0 ? 1 : tokens;
-    if (tokens == 0) return;
+static void quantize_item(void *context, int32_t row, int32_t thread) {
+    Step *step = context;
+    (void)thread;
+    NEUTRON_FASTEST(quantize)(step, row);
 #ifdef __linux__
-    if (p->job_from > 0 && count >= p->job_from) {
-        const NeutronError error = run_jobs(&layer, from, 0, count);
-        if (error != ENONE && call->error != NULL) *call->error = error;
+    if (step->of_job > 0 && step->p->flipped != 0) flip_row(step, row);
+#endif
+}
+
+/* Item 0 is the job, if there is one; each other item is a block of the CPU's channels. */
+static void multiply_item(void *context, int32_t item, int32_t thread) {
+    Step *step = context;
+    (void)thread;
+#ifdef __linux__
+    if (step->of_job > 0 && item-- == 0) {
+        run_job(step);
         return;
     }
 #endif
-    run_here(&layer, from, 0, count);
+    const int32_t channels = step->output->channels, channel = step->of_job + item * step->block;
+    NEUTRON_FASTEST(multiply_block)(step, channel, channels - channel < step->block ? channels : channel + step->block);
+}
+
+/* Multiples of BLOCK: several items for each thread. */
+static int32_t block_of(int32_t channels, int32_t threads) {
+    const int32_t share = channels / (threads * BLOCKS_OF_A_THREAD) / BLOCK * BLOCK;
+    return share < BLOCK ? BLOCK : share > MOST_BLOCK ? MOST_BLOCK : share;
+}
+
+static void run_step(Step *step) {
+    const NeutronKernelCall *call = step->call;
+    const uint64_t values = (uint64_t)step->count * (uint64_t)step->inputs;
+    const int32_t here = step->output->channels > step->of_job ? step->output->channels - step->of_job : 0;
+    /* A job takes a thread, which only waits, so that others multiply. */
+    const int32_t threads = neutron_threads_for(call, values * (uint64_t)step->output->channels);
+    step->block = block_of(here, threads);
+    neutron_share(call, neutron_threads_for(call, values), step->count, quantize_item, step);
+#ifdef __linux__
+    const int32_t storing = neutron_threads_for(call, (uint64_t)step->count * (uint64_t)step->of_job);
+    step->stores = storing == 1;
+#endif
+    neutron_share(call, threads, (step->of_job > 0) + (here + step->block - 1) / step->block, multiply_item, step);
+#ifdef __linux__
+    if (step->of_job > 0 && !step->stores && step->error == ENONE) neutron_share(call, storing, step->count, store_item, step);
+#endif
+}
+
+/* Sets where the integers of a step are, and how many rows it has at most. */
+static void take_memory(Step *step) {
+    const NeutronBuffer *memory = &step->call->buffers[step->p->memory];
+    const int32_t room = memory->channels_held / step->inputs;
+    step->integers = neutron_row_address(step->call->bases, memory, 0, 0);
+    step->most = room < TOKENS ? room : TOKENS;
+#ifdef __linux__
+    if (step->of_job == 0) return;
+    step->memory = memory_of(step->p, neutron_job_header(step->call, step->p->memory), step->of_job);
+    step->integers = step->p->flipped != 0 ? neutron_job_more(&step->memory) : neutron_job_row(&step->memory, 0, 0);
+    step->most = step->p->job_rows;
+    if (!neutron_jobs_are_there()) step->error = ENEUTRON_NO_JOBS;
+#endif
+}
+
+void dynamic_linear_f32_run(const NeutronKernelCall *call) {
+    const NeutronDynamicLinearF32 *p = call->params;
+    const NeutronBuffer *input = &call->buffers[p->input], *output = &call->buffers[p->output];
+    const int32_t tokens = neutron_token_count(call, p->span, p->last != 0 ? input->rows : output->rows);
+    const int32_t from = p->last != 0 ? tokens - 1 : 0, count = p->last != 0 ? 1 : tokens;
+    if (tokens == 0) return;
+    Step step;
+    step.call = call;
+    step.p = p;
+    step.matrix = matrix_of(p);
+    step.input = input;
+    step.output = output;
+    step.scales = neutron_float_constant(call->bases, p->scales_base, p->scales_offset);
+    step.bias = neutron_float_constant(call->bases, p->bias_base, p->bias_offset);
+    step.cap = neutron_float_of(p->cap_bits);
+    step.decode = NEUTRON_FASTEST(neutron_decode);
+    step.inputs = neutron_matrix_inputs(step.matrix);
+    step.of_job = p->job_from == 0 ? 0 : count >= p->job_from ? p->job_channels : p->few_channels;
+    step.error = ENONE;
+    take_memory(&step);
+    for (int32_t done = 0; done < count && step.error == ENONE; done += step.count) {
+        step.from = from + done;
+        step.row = done;
+        step.count = count - done < step.most ? count - done : step.most;
+        run_step(&step);
+    }
+    if (step.error != ENONE && call->error != NULL) *call->error = step.error;
 }

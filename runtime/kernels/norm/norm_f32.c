@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* RMSNorm and LayerNorm of rows of float32. */
 #include "../language.h"
+#include "../shared_work.h"
 
 bool norm_f32_check(const NeutronProgramView *program, const void *params, const NeutronWindowExtents *window) {
     const NeutronNormF32 *p = params;
@@ -14,6 +15,7 @@ bool norm_f32_check(const NeutronProgramView *program, const void *params, const
 }
 
 typedef struct {
+    const NeutronKernelCall *call;
     int32_t channels;
     bool centred;
     float epsilon;
@@ -37,10 +39,21 @@ static NEUTRON_INLINE void norm_row(const Norm *norm, NeutronFloat *to, const Ne
 NEUTRON_FOR_VECTORS(norm_row, (const Norm *norm, NeutronFloat *to, const NeutronFloat *x, const NeutronFloat *residual),
                     (norm, to, x, residual))
 
-void norm_f32_run(const NeutronKernelCall *call) {
+static void compute_row(void *context, int32_t row, int32_t thread) {
+    const Norm *norm = context;
+    const NeutronKernelCall *call = norm->call;
     const NeutronNormF32 *p = call->params;
     const NeutronBuffer *in = &call->buffers[p->input], *out = &call->buffers[p->output];
-    const Norm norm = {
+    const NeutronFloat *residual = p->add == 0 ? NULL : neutron_float_row(call->bases, &call->buffers[p->residual], row);
+    (void)thread;
+    NEUTRON_FASTEST(norm_row)(norm, neutron_float_row(call->bases, out, row), neutron_float_row(call->bases, in, row), residual);
+}
+
+void norm_f32_run(const NeutronKernelCall *call) {
+    const NeutronNormF32 *p = call->params;
+    const NeutronBuffer *out = &call->buffers[p->output];
+    Norm norm = {
+        .call = call,
         .channels = out->channels,
         .centred = p->centred != 0,
         .epsilon = neutron_float_of(p->epsilon_bits),
@@ -48,8 +61,5 @@ void norm_f32_run(const NeutronKernelCall *call) {
         .bias = p->centred == 0 ? NULL : neutron_float_constant(call->bases, p->bias_base, p->bias_offset),
     };
     const int32_t count = neutron_token_count(call, p->span, out->rows);
-    for (int32_t row = 0; row < count; row++) {
-        const NeutronFloat *residual = p->add == 0 ? NULL : neutron_float_row(call->bases, &call->buffers[p->residual], row);
-        NEUTRON_FASTEST(norm_row)(&norm, neutron_float_row(call->bases, out, row), neutron_float_row(call->bases, in, row), residual);
-    }
+    neutron_share(call, neutron_threads_for(call, (uint64_t)count * (uint64_t)out->channels), count, compute_row, &norm);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The row of a matrix of int8 or int4 weights for each token. */
 #include "../matrix.h"
+#include "../shared_work.h"
 
 static const NeutronMatrixWords *matrix_of(const NeutronTokenEmbeddingF32 *p) { return (const void *)&p->inputs; }
 
@@ -45,20 +46,27 @@ static void embed(const NeutronKernelCall *call, int32_t token, NeutronFloat *to
     }
 }
 
-void token_embedding_f32_run(const NeutronKernelCall *call) {
+static void compute_row(void *context, int32_t row, int32_t thread) {
+    const NeutronKernelCall *call = *(const NeutronKernelCall **)context;
     const NeutronTokenEmbeddingF32 *p = call->params;
     const NeutronBuffer *out = &call->buffers[p->output];
+    NeutronFloat *to = neutron_float_row(call->bases, out, row);
+    (void)thread;
+    embed(call, (int32_t)neutron_integer_at(call, p->tokens, row), to);
+    if (p->learned == 0) return;
+    const int64_t position = neutron_integer_at(call, p->span, 0);
+    const NeutronFloat *learned = neutron_float_constant(call->bases, p->learned_positions_base, p->learned_positions_offset) +
+                                  (size_t)(position + row) * (size_t)out->channels;
+    for (int32_t i = 0; i < out->channels; i++) to[i] = to[i] + learned[i];
+}
+
+void token_embedding_f32_run(const NeutronKernelCall *call) {
+    const NeutronTokenEmbeddingF32 *p = call->params;
     const int64_t position = neutron_integer_at(call, p->span, 0), count = neutron_integer_at(call, p->span, 1);
     if (!is_known(call, position, count)) {
         if (call->error != NULL) *call->error = ENEUTRON_INDEX;
         return;
     }
-    for (int32_t row = 0; row < (int32_t)count; row++) {
-        NeutronFloat *to = neutron_float_row(call->bases, out, row);
-        embed(call, (int32_t)neutron_integer_at(call, p->tokens, row), to);
-        if (p->learned == 0) continue;
-        const NeutronFloat *learned = neutron_float_constant(call->bases, p->learned_positions_base, p->learned_positions_offset) +
-                                      (size_t)(position + row) * (size_t)out->channels;
-        for (int32_t i = 0; i < out->channels; i++) to[i] = to[i] + learned[i];
-    }
+    const uint64_t work = (uint64_t)count * (uint64_t)call->buffers[p->output].channels;
+    neutron_share(call, neutron_threads_for(call, work), (int32_t)count, compute_row, &call);
 }

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from openneutron.compiler.driver import checked, finish
 from openneutron.compiler.emit.compiled import Compiled
-from openneutron.compiler.rewrite.jobs import LINE_BYTES, UNSIGNED, job_table, known_sizes, whole_lines
+from openneutron.compiler.rewrite.jobs import LINE_BYTES, RESULT_BYTES, UNSIGNED, job_table, known_sizes, whole_lines
 from openneutron.compiler.schedule.schedule import whole_schedule
 from openneutron.compiler.select.calls import (
     Constant,
@@ -38,6 +38,7 @@ from openneutron.device import neutron_jobs as jobs
 from openneutron.errors import InvalidOptionError
 from openneutron.ir import DType, Graph, State, Tensor
 from openneutron.language.decoder import MOST_INPUTS, Cross, Decoder, Layer, Matrix, Norm
+from openneutron.language.times import ALONE, Share
 from openneutron.options import CompileOptions
 from openneutron.targets import Target
 
@@ -54,23 +55,28 @@ _ON_CPU = {
 """The columns of a part on the CPU, by the bits of the weights: any number of int8, and as many of int4 as have one run of decode scales."""
 
 
+THREADS = 8
+"""The most threads that share the attention of a call: each has memory for its scores."""
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The choices of a decoder's program.
 
     * ``rows``: the most tokens of a run.
-    * ``job_from``: a function of a matrix's rows, its columns and its bits, which returns the least tokens for which the NPU multiplies; 0: never.
+    * ``share``: a function that returns the channels of a matrix that the NPU multiplies. It gets the matrix, the number of channels of which
+      a job has whole multiples, the most channels of a job, and whether only the run's last token is multiplied.
     * ``job_rows``: the most rows of a job.
     """
 
     rows: int
-    job_from: Callable[[int, int, int], int]
+    share: Callable[[Matrix, int, int, bool], Share]
     job_rows: int = 256
 
 
-def never(_rows: int, _columns: int, _bits: int) -> int:
+def never(_matrix: Matrix, _block: int, _most: int, _is_last: bool) -> Share:
     """Leave every product to the CPU."""
-    return 0
+    return ALONE
 
 
 @dataclass(slots=True)
@@ -111,6 +117,11 @@ class _Calls:
         self.calls.append(KernelCall(kernel, name, views, params, constants or {}))
         return views["output"]
 
+    @property
+    def threads(self) -> int:
+        """Return the number of threads that a call has memory for."""
+        return 1 if self.target.threads is None else THREADS
+
     def weights(self, matrix: Matrix, with_jobs: bool) -> JobWeights:
         """Return the weights in the form of a job, or in plain order. Equal matrices have one form in memory."""
         key = id(matrix.values), with_jobs
@@ -123,6 +134,15 @@ class _Calls:
                 release, sizes = jobs.RELEASES[0].name, _ON_CPU[matrix.bits]
             self.packed[key] = JobWeights(matrix.values, release, sizes, matrix.int4)
         return self.packed[key]
+
+    def share(self, matrix: Matrix, rows: int, last: bool) -> Share:
+        """Return how a linear layer of at most so many rows is shared, within the bounds of a job."""
+        if self.target.jobs is None:
+            return ALONE
+        packed = self.weights(matrix, True)
+        most = min(packed.channels, jobs.MOST_CHANNELS // packed.block * packed.block)
+        found = self.plan.share(matrix, packed.block, most, last)
+        return ALONE if found.job_from > rows else found
 
     def norm(self, name: str, x: View, norm: Norm, residual: View | None = None) -> View:
         """Add a norm of each row."""
@@ -147,28 +167,25 @@ class _Calls:
         span: str = SPAN,
     ) -> View:
         """Add a linear layer of the rows of a span; ``last``: of the last one alone."""
-        most = x.extents[1]
-        at = 0 if last else min(self.plan.job_from(matrix.rows, matrix.columns, matrix.bits), most + 1)
-        at = 0 if at > most else at
-        packed = self.weights(matrix, at > 0)
-        if packed.channels > jobs.MOST_CHANNELS:
-            at = 0
-        output = self.floats(name, matrix.rows, 1 if last else most)
+        most = 1 if last else x.extents[1]
+        share = self.share(matrix, most, last)
+        at, packed = share.job_from, self.weights(matrix, share.job_from > 0)
+        output = self.floats(name, matrix.rows, most)
         form, parts = jobs.release(packed.release), packed.parts
         rows = min(most, self.plan.job_rows, jobs.MOST_ROWS) if at else 0
         size = min(most, TOGETHER) * packed.inputs
         if rows:
-            size = (
-                LINE_BYTES
-                + jobs.HEADER_BYTES
-                + whole_lines(rows * packed.inputs)
-                + len(parts) * rows * packed.channels * 4
-            )
+            operands = whole_lines(rows * packed.inputs) * (1 if form.kind_in_header else 2)
+            channels = max(share.job_channels, share.few_channels)
+            shared = LINE_BYTES + jobs.HEADER_BYTES + operands + len(parts) * rows * channels * RESULT_BYTES
+            size = max(size, shared)
         params = {
             "last": int(last),
             "add": int(residual is not None),
             "cap_bits": float_bits(cap),
             "job_from": at,
+            "job_channels": share.job_channels,
+            "few_channels": share.few_channels,
             "job_rows": rows,
             "job_kind": jobs.kind(True, packed.group is not None or form.int8_packed)
             if at and form.kind_in_header
@@ -222,7 +239,7 @@ class _Calls:
             "source_span": _integers(SOURCE_SPAN if is_cross else SPAN, 2),
             "output": self.floats(name, d.heads * size),
             "cache": _bytes(cache, self.tensors[cache].size_bytes),
-            "scores": self.memory(f"{name}@scores", 4 * positions + 2 * size),
+            "scores": self.memory(f"{name}@scores", self.threads * whole_lines(4 * positions + 2 * size)),
         }
         constants: dict[str, Constant] = {
             "rotary": np.zeros((0, 0), np.float32)
@@ -276,7 +293,9 @@ class _Calls:
     def embedded(self) -> View:
         """Add the embedding of the run's tokens."""
         d = self.decoder
-        packed = self.weights(d.embedding, False)
+        # An embedding that is the head too has the head's form: one copy of the weights.
+        is_shared = d.embedding.values is d.head.values
+        packed = self.weights(d.embedding, is_shared and self.share(d.head, 1, True).job_from > 0)
         params = {
             "vocabulary": d.vocabulary,
             "positions": d.context,

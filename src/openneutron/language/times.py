@@ -1,29 +1,35 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Model the time of a decoder on Cortex-A55 cores and NXP's NPU of i.MX 95, and choose what the NPU multiplies.
+"""Model the time of a decoder on Cortex-A55 cores and NXP's NPU of i.MX 95, and choose the channels of each matrix that the NPU multiplies.
 
 The model is that of ``bench/language_models.py``, whose constants ``python -m bench.estimates`` fits to the published runs of Qwen3-1.7B. A product
 takes the longer of its multiplications and the transfer of its weights; on the NPU also the dispatch of a job, and the cores' work for each value
-that the job reads or writes.
+that the job reads or writes. Where both share a product, one core waits for the NPU, and the other cores multiply meanwhile.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from math import exp, log, sqrt
 
+from openneutron.compiler.rewrite.jobs import known_sizes
+from openneutron.device.neutron_jobs import split_k
 from openneutron.isa.microcode import Microcode
+from openneutron.language.decoder import Matrix
 from openneutron.targets import Target
 
 
 @dataclass(frozen=True, slots=True)
 class Speeds:
-    """The speeds of the cores and the NPU of i.MX 95. Each but the first two is fitted by ``python -m bench.estimates``.
+    """The speeds of the cores and the NPU of i.MX 95. Each but the first two and the last is fitted by ``python -m bench.estimates``.
 
     * ``cores`` and ``hertz``: the Cortex-A55 cores and their clock (docs/targets.md).
     * ``products``: products of a core in a cycle, in a prompt. ``read``: bytes of weights that the cores read in a second.
     * ``dispatch``: seconds of a job's dispatch. ``npu_read``: bytes of weights that the NPU reads in a second.
     * ``value``: cycles of a core for a value that a job reads or writes. ``npu_products``: products of the NPU in a second.
+    * ``memory``: bytes that cores and NPU together read in a second, assumed: half the peak of LPDDR5 of 32 bits at 6,400 MT/s (docs/targets.md).
+      A memory test on a board reaches 13e9 (secondary: github.com/kylefoxaustin/imx95-device-skills).
     """
 
     cores: int = 6
@@ -34,10 +40,28 @@ class Speeds:
     npu_read: float = 4.297e9
     value: float = 27.45
     npu_products: float = 0.08087 * 1024e9
+    memory: float = 12e9
 
     @property
     def all_hertz(self) -> float:
         return self.cores * self.hertz
+
+    def together(self, has_npu: bool) -> tuple[float, float]:
+        """Return the bytes that are read in a second, and the products of a second: those of the cores, or of cores and NPU together."""
+        products = self.products * self.all_hertz
+        return (
+            (min(self.memory, self.read + self.npu_read), products + self.npu_products)
+            if has_npu
+            else (self.read, products)
+        )
+
+    def on_values(self, count: float) -> float:
+        """Return the seconds for values that jobs read or write: of all cores, or of one where handing out the work takes longer."""
+        return count * self.value / (self.hertz if count < LEAST_SHARED else self.all_hertz)
+
+
+LEAST_SHARED = 65536
+"""The least input elements of work that threads share (NEUTRON_LEAST_SHARED_WORK of the runtime)."""
 
 
 DEVIATIONS = {
@@ -47,8 +71,10 @@ DEVIATIONS = {
     "npu_read": 0.174,
     "value": 0.987,
     "npu_products": 0.199,
+    "memory": 0.405,
 }
-"""The standard deviation of the logarithm of each constant (bench/estimates.json)."""
+"""The standard deviation of the logarithm of each constant (bench/estimates.json). That of the memory is assumed: one deviation less is half
+the peak of LPDDR4X of 32 bits at 4,000 MT/s, which NXP's FRDM-IMX95 has (nxp.com)."""
 
 SCATTER, WIDTH = 0.0719, 1.862
 """The scatter of figures about the model, and the standard deviations of a range (bench/estimates.json)."""
@@ -57,10 +83,30 @@ NEVER = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
-    """A linear layer of a program: a matrix of ``bits`` in groups of ``group`` columns (0: none).
+class Share:
+    """The channels of a matrix that the NPU multiplies: the first ``job_channels`` in runs of ``job_from`` tokens or more, and the first
+    ``few_channels`` in shorter runs. ``job_from`` is 0 where the NPU multiplies none."""
 
-    ``job_from`` is the least number of tokens for which the NPU multiplies; 0: never. ``is_last``: of the run's last token alone.
+    job_from: int = NEVER
+    job_channels: int = 0
+    few_channels: int = 0
+
+    def channels(self, tokens: int) -> int:
+        """Return the channels that the NPU multiplies in a run of so many tokens."""
+        if self.job_from == NEVER:
+            return 0
+        return self.job_channels if tokens >= self.job_from else self.few_channels
+
+
+ALONE = Share()
+"""The cores multiply all channels."""
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A linear layer of a program: a matrix of ``bits`` in groups of ``group`` columns (0: none), divided into ``parts`` along its columns.
+
+    ``is_last``: of the run's last token alone.
     ``source``: the rows of a source, which a text's first run alone multiplies; 0: the rows are tokens.
     """
 
@@ -69,14 +115,19 @@ class Product:
     columns: int
     bits: int
     group: int
-    job_from: int = NEVER
+    parts: int = 1
+    share: Share = ALONE
     is_last: bool = False
     source: int = 0
 
     @property
+    def weight_bytes(self) -> float:
+        """Return the bytes of a weight, with 3 bytes of decode scale and bias for each group of int4 weights."""
+        return 1.0 if self.bits == 8 else 0.5 + 3 / self.group
+
+    @property
     def size_bytes(self) -> float:
-        """Return the bytes of the weights, and of int4 weights 3 bytes of decode scale and bias for each group."""
-        return self.rows * self.columns * (1.0 if self.bits == 8 else 0.5 + 3 / self.group)
+        return self.rows * self.columns * self.weight_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +152,9 @@ def work_of(microcode: Microcode) -> Work:
     for name, call in zip(names, microcode.operators, strict=True):
         if call.row.name == "dynamic_linear_f32":
             output, of_source = microcode.buffers[call["output"]], call["span"] != microcode.operators[0]["span"]
-            form = call["inputs"], call["bits"], call["group"], call["job_from"], bool(call["last"])
+            columns, parts = call["inputs"], -(-call["inputs"] // call["part_inputs"])
+            share = Share(call["job_from"], call["job_channels"], call["few_channels"])
+            form = columns, call["bits"], call["group"], parts, share, bool(call["last"])
             found.append(Product(name, output["channels"], *form, output["rows"] if of_source else 0))
         elif call.row.name == "cached_attention_f32":
             source = call["positions"] if call["cross"] else 0
@@ -110,9 +163,11 @@ def work_of(microcode: Microcode) -> Work:
 
 
 def with_jobs_from(work: Work, tokens: int) -> Work:
-    """Return the same work with every product of several tokens on the NPU from so many tokens on; 0: never."""
+    """Return the same work with every product of several tokens on the NPU alone from so many tokens on; 0: never."""
     return tuple(
-        replace(each, job_from=NEVER if each.is_last else tokens) if isinstance(each, Product) else each
+        replace(each, share=ALONE if each.is_last or tokens == NEVER else Share(tokens, each.rows))
+        if isinstance(each, Product)
+        else each
         for each in work
     )
 
@@ -147,35 +202,50 @@ class Phase:
         return self.tokens / self.seconds
 
 
-def on_cpu(matrix_bytes: float, products: float, tokens: int, of: Speeds) -> float:
-    """Return the seconds of a product of so many tokens on the cores."""
-    return max(tokens * products / of.products / of.all_hertz, matrix_bytes / of.read)
+def seconds_of(of: Product, channels: int, tokens: int, speeds: Speeds = Speeds()) -> float:
+    """Return the seconds of a product of so many tokens with its first ``channels`` on the NPU; 0: on the cores alone."""
+    left = max(0, of.rows - channels)
+    cores = max(
+        tokens * float(left * of.columns) / speeds.products / speeds.all_hertz,
+        left * of.columns * of.weight_bytes / speeds.read,
+    )
+    if channels == 0:
+        return cores
+    multiplied = channels * of.columns
+    npu = of.parts * speeds.dispatch + max(
+        tokens * float(multiplied) / speeds.npu_products, multiplied * of.weight_bytes / speeds.npu_read
+    )
+    # One core waits for the NPU. When the job has ended, it joins the others.
+    meanwhile = npu * (speeds.cores - 1) / speeds.cores
+    together = max(npu + max(0.0, cores - meanwhile), of.size_bytes / speeds.memory)
+    return speeds.on_values(tokens * of.columns) + together + speeds.on_values(tokens * min(channels, of.rows))
 
 
-def on_npu(matrix_bytes: float, products: float, values: float, tokens: int, of: Speeds) -> float:
-    """Return the seconds of a product as jobs; ``values`` are those that it reads and writes for each token."""
-    longest = max(tokens * products / of.npu_products, matrix_bytes / of.npu_read)
-    return of.dispatch + longest + tokens * values * of.value / of.all_hertz
-
-
-def chooser(target: Target, rows: int, of: Speeds = Speeds()) -> Callable[[int, int, int], int]:
-    """Return ``job_from`` of a plan: the least tokens from which on a matrix's jobs take less time than the cores; 0 where there are none.
+def chooser(target: Target, rows: int, of: Speeds = Speeds()) -> Callable[[Matrix, int, int, bool], Share]:
+    """Return ``share`` of a plan: the channels with the shortest modelled time for runs of ``rows`` tokens, and for single tokens.
 
     A target without an NPU that takes jobs has no jobs.
     """
     if target.jobs is None:
-        return lambda _rows, _columns, _bits: NEVER
+        return lambda _matrix, _block, _most, _is_last: ALONE
+    sizes = known_sizes(target.jobs)
 
-    def job_from(outputs: int, inputs: int, bits: int) -> int:
-        size, products = outputs * inputs * bits / 8, float(outputs * inputs)
-        found = NEVER
-        for tokens in range(rows, 0, -1):
-            if on_npu(size, products, outputs + inputs, tokens, of) >= on_cpu(size, products, tokens, of):
-                break
-            found = tokens
-        return found
+    @cache
+    def shared(outputs: int, inputs: int, group: int, block: int, most: int, is_last: bool) -> Share:
+        parts = len(split_k(inputs, sizes, group or None))
+        product = Product("", outputs, inputs, 4 if group else 8, group, parts)
+        many, few = (
+            min(range(0, most + 1, block), key=lambda channels: seconds_of(product, channels, tokens, of))
+            for tokens in (1 if is_last else rows, 1)
+        )
+        if many == few or many == 0:
+            return Share(1, few) if few else ALONE
+        first = rows
+        while first > 1 and seconds_of(product, many, first - 1, of) < seconds_of(product, few, first - 1, of):
+            first -= 1
+        return Share(first, many, few)
 
-    return job_from
+    return lambda matrix, block, most, is_last: shared(matrix.rows, matrix.columns, matrix.group, block, most, is_last)
 
 
 def phase(work: Work, tokens: int, position: int, rows: int, of: Speeds = Speeds()) -> Phase:
@@ -184,14 +254,16 @@ def phase(work: Work, tokens: int, position: int, rows: int, of: Speeds = Speeds
     seconds = sum(part.seconds for part in parts)
     variance = SCATTER**2
     for name, deviation in DEVIATIONS.items():
-        more = replace(of, **{name: getattr(of, name) * _STEP})
+        # The memory is a bound, which may hold only where it is smaller.
+        step = exp(-deviation) if name == "memory" else _STEP
+        more = replace(of, **{name: getattr(of, name) * step})
         changed = sum(part.seconds for part in _parts(work, tokens, position, rows, more))
-        variance += (log(changed / seconds) / log(_STEP) * deviation) ** 2
+        variance += (log(changed / seconds) / log(step) * deviation) ** 2
     width = exp(WIDTH * sqrt(variance))
     # A part's bytes count once for each run: no memory near the cores holds the weights of a layer until the next run.
     moved, products = sum(part.size_bytes for part in parts), sum(part.products for part in parts)
-    peak = of.products * of.all_hertz + (of.npu_products if any(part.on_npu for part in parts) else 0)
-    bound = max(moved / max(of.read, of.npu_read), products / peak)
+    read, multiplied = of.together(any(part.on_npu for part in parts))
+    bound = max(moved / read, products / multiplied)
     return Phase(tokens, parts, seconds, seconds / width, seconds * width, bound)
 
 
@@ -223,16 +295,10 @@ def _parts(work: Work, tokens: int, position: int, rows: int, of: Speeds) -> tup
 def _product(of: Product, runs: list[int], position: int, speeds: Speeds) -> Part:
     if of.source:
         runs = [] if position else [of.source]
-    size, products, values = of.size_bytes, float(of.rows * of.columns), of.rows + of.columns
-    seconds, has_jobs = 0.0, False
     counts = [1 for _ in runs] if of.is_last else runs
-    for tokens in counts:
-        if 0 < of.job_from <= tokens:
-            has_jobs = True
-            seconds += on_npu(size, products, values, tokens, speeds)
-        else:
-            seconds += on_cpu(size, products, tokens, speeds)
-    return Part(of.name, seconds, size * len(runs), products * sum(counts), has_jobs)
+    channels = [of.share.channels(tokens) for tokens in counts]
+    seconds = sum(seconds_of(of, each, tokens, speeds) for each, tokens in zip(channels, counts, strict=True))
+    return Part(of.name, seconds, of.size_bytes * len(runs), float(of.rows * of.columns) * sum(counts), any(channels))
 
 
 TOKENS_TOGETHER = 16

@@ -42,6 +42,7 @@ class JobWeights:
 
     ``int4`` has the 4-bit weights that the NPU decodes to ``values``; None: jobs have int8 weights. ``parts`` are the numbers of inputs of the jobs, multiples of 16 that ``sizes`` allow, whose results are added. ``inputs`` is their sum, ``channels`` the
     number of output channels up to whole blocks; the weights beyond those that are given are 0.
+    ``block`` is the number of channels of a whole block of every part.
     """
 
     values: npt.NDArray[np.int8]
@@ -50,6 +51,7 @@ class JobWeights:
     int4: jobs.Int4Weights | None = None
     parts: tuple[int, ...] = field(init=False)
     channels: int = field(init=False)
+    block: int = field(init=False)
 
     def __post_init__(self) -> None:
         outputs, inputs = self.values.shape
@@ -58,6 +60,7 @@ class JobWeights:
         # Blocks are powers of two.
         block = max(form.block(part, self.group) for part in self.parts)
         object.__setattr__(self, "channels", -(-outputs // block) * block)
+        object.__setattr__(self, "block", block)
 
     @property
     def group(self) -> int | None:

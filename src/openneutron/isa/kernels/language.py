@@ -146,7 +146,7 @@ KERNELS = (
     ),
     Row(
         "dynamic_linear_f32",
-        "A linear layer whose input is quantized to int8 with a scale for each row. Runs of `job_from` tokens or more are products of NXP's NPU.",
+        "A linear layer whose input is quantized to int8 with a scale for each row. NXP's NPU can multiply its first channels, and the CPU the others.",
         (
             _INPUT,
             _RESIDUAL,
@@ -154,12 +154,16 @@ KERNELS = (
             buffer("output", "float32; a row for each token, or with `last` one row", 4),
             scratch(
                 "memory",
-                "bytes: as that of conv_2d_job_s8, for `job_rows` rows; at least the integers of a row, better of 8: the CPU multiplies so many at once",
+                "bytes: as that of conv_2d_job_s8, for `job_rows` rows and the larger number of channels, with `flipped` the integers of all rows in front of the results; at least the integers of a row, better of 32: the CPU multiplies so many at once",
             ),
             signed("last", "1: only the row of the last token is computed"),
             signed("add", "1: the residual is added"),
             unsigned("cap_bits", "float32, the cap of the results; 0: none"),
-            signed("job_from", "the least number of tokens for which the NPU multiplies; 0: never"),
+            signed(
+                "job_from", "the tokens from which on the NPU multiplies `job_channels`; 0: the NPU never multiplies"
+            ),
+            signed("job_channels", "the first channels, whole blocks of each part"),
+            signed("few_channels", "those that the NPU multiplies in shorter runs; 0: none"),
             signed("job_rows", "most rows of a job, at most 2048; 0 without jobs"),
             signed("job_kind", "word 0 of a job's header, or the kind of an int4 job"),
             signed("flipped", "128: operands of a job are uint8, with this added; 0: int8"),

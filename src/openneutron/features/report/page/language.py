@@ -10,7 +10,6 @@ from html import escape
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from openneutron.device import neutron_jobs as jobs
 from openneutron.features.report.page.charts import PART_COLOURS, Chart, Spec, axis, spec, tip, values
 from openneutron.features.report.page.data import ReportData, Row
 from openneutron.features.report.page.document import table, tiles
@@ -20,10 +19,10 @@ from openneutron.isa import Microcode, Program, Record, decode
 from openneutron.isa.listing import profile
 from openneutron.isa.microcode import base_text
 from openneutron.language.model import Interface, timed_work
-from openneutron.language.times import NEVER, Part, Product, Speeds, Work, phase, with_jobs_from
+from openneutron.language.times import ALONE, NEVER, Part, Product, Share, Speeds, Work, phase, with_jobs_from
 from openneutron.targets import with_checksum
 
-CPU, NPU = "CPU", "NPU"
+CPU, NPU, BOTH = "CPU", "NPU", "NPU and CPU"
 PREFILL, DECODE = "prefill", "decode"
 CHOSEN, CORES, JOBS, BOUND = "as compiled", "CPU alone", "all on the NPU", "lower bound"
 """The lines of the chart: the program, its products on the CPU alone, those of several tokens on the NPU alone, and the bound of the time."""
@@ -180,12 +179,12 @@ def _word(name: str) -> str:
 
 
 def _has_jobs(work: Work) -> bool:
-    return any(isinstance(each, Product) and each.job_from != NEVER for each in work)
+    return any(isinstance(each, Product) and each.share != ALONE for each in work)
 
 
 def _on_npu(work: Work) -> Work:
     """Return the same work with each product on the NPU for any number of tokens, that of the last token too."""
-    return tuple(replace(each, job_from=1) if isinstance(each, Product) else each for each in work)
+    return tuple(replace(each, share=Share(1, each.rows)) if isinstance(each, Product) else each for each in work)
 
 
 def _phase(work: Work, kind: str, tokens: int, position: int, rows: int, others: Sequence[LayerPart]) -> PhaseTime:
@@ -206,12 +205,20 @@ def _phase(work: Work, kind: str, tokens: int, position: int, rows: int, others:
     npu = {} if there is None else {part.name: part.seconds for part in there.parts}
     cpu = {part.name: part.seconds for part in alone.parts}
     parts += [
-        _part(part, [each for each in work if _word(each.name) == part.name], cpu[part.name], npu.get(part.name), of)
+        _part(
+            part,
+            [each for each in work if _word(each.name) == part.name],
+            min(tokens, rows),
+            cpu[part.name],
+            npu.get(part.name),
+            of,
+        )
         for part in made.parts
     ]
     order = [TITLES["embedding"], NORMS, *TITLES.values()]
     parts.sort(key=lambda part: order.index(part.name) if part.name in order else len(order))
     moved = sum(part.size_bytes for part in made.parts)
+    read, _ = of.together(any(part.on_npu for part in made.parts))
     return PhaseTime(
         kind=kind,
         tokens=tokens,
@@ -220,7 +227,7 @@ def _phase(work: Work, kind: str, tokens: int, position: int, rows: int, others:
         low_seconds=made.low,
         high_seconds=made.high,
         bound_seconds=made.bound,
-        bound_by=DDR if moved / max(of.read, of.npu_read) >= made.bound * (1 - 1e-9) else MULTIPLICATIONS,
+        bound_by=DDR if moved / read >= made.bound * (1 - 1e-9) else MULTIPLICATIONS,
         cpu_seconds=alone.seconds,
         npu_seconds=_seconds_on_npu(work, tokens, position, rows),
         size_bytes=moved,
@@ -233,8 +240,8 @@ def _seconds_on_npu(work: Work, tokens: int, position: int, rows: int) -> float 
     return phase(with_jobs_from(work, 1), tokens, position, rows).seconds if _has_jobs(work) else None
 
 
-def _part(part: Part, calls: Sequence[object], cpu: float, npu: float | None, of: Speeds) -> LayerPart:
-    """Return a part that ``phase`` counts, with the reason for its place."""
+def _part(part: Part, calls: Sequence[object], tokens: int, cpu: float, npu: float | None, of: Speeds) -> LayerPart:
+    """Return a part that ``phase`` counts, in runs of so many tokens, with the reason for its place."""
     products = [each for each in calls if isinstance(each, Product)]
     title = TITLES.get(part.name, part.name)
     if not products:
@@ -245,23 +252,24 @@ def _part(part: Part, calls: Sequence[object], cpu: float, npu: float | None, of
             DDR if transfer >= multiply else MULTIPLICATIONS, True,
         )  # fmt: skip
     first = products[0]
-    speeds = (of.npu_read, of.npu_products) if part.on_npu else (of.read, of.products * of.all_hertz)
+    channels = first.share.channels(1 if first.is_last else first.source or tokens)
+    place = CPU if channels == 0 else NPU if channels >= first.rows else BOTH
+    speeds = (of.npu_read, of.npu_products) if place == NPU else of.together(place == BOTH)
     transfer, multiply = part.size_bytes / speeds[0], part.products / speeds[1]
     terms = {DDR: transfer, MULTIPLICATIONS: multiply, VALUES: part.seconds - max(transfer, multiply)}
-    place = NPU if part.on_npu else CPU
     return LayerPart(
-        title, len(calls), f"{first.rows:,} x {first.columns:,}", first.bits, place, _why(part, first, cpu, npu),
+        title, len(calls), f"{first.rows:,} x {first.columns:,}", first.bits, place, _why(part, first, channels, cpu, npu),
         part.seconds, cpu, npu, part.size_bytes, part.products, max(terms, key=lambda name: terms[name]), True,
     )  # fmt: skip
 
 
-def _why(part: Part, product: Product, cpu: float, npu: float | None) -> str:
+def _why(part: Part, product: Product, channels: int, cpu: float, npu: float | None) -> str:
     if npu is None:
         return "this program has no products on the NPU"
-    if part.on_npu:
+    if 0 < channels < product.rows:
+        return f"the NPU multiplies {channels:,} channels; the CPU alone takes {_ratio(cpu / part.seconds)}"
+    if channels:
         return f"the CPU takes {_ratio(cpu / part.seconds)}"
-    if product.rows > jobs.MOST_CHANNELS:
-        return f"{product.rows:,} rows; a job has at most {jobs.MOST_CHANNELS:,}"
     return f"the NPU takes {_ratio(npu / part.seconds)}"
 
 
