@@ -65,10 +65,17 @@ def random_matrix(random: np.random.Generator, rows: int, columns: int, bits: in
 
 
 def random_decoder(
-    name: str, bits: int, group: int, seed: int = 0, context: int = CONTEXT, head_bits: int | None = None
+    name: str,
+    bits: int,
+    group: int,
+    seed: int = 0,
+    context: int = CONTEXT,
+    head_bits: int | None = None,
+    shape: Shape | None = None,
 ) -> Decoder:
-    """Return a decoder of a published shape with random weights. ``head_bits`` is for embedding and head; None: ``bits``."""
-    shape, random = SHAPES[name], np.random.default_rng(seed)
+    """Return a decoder with random weights, of the published shape of this name or of ``shape``. ``head_bits`` is for embedding and head;
+    None: ``bits``."""
+    shape, random = SHAPES[name] if shape is None else shape, np.random.default_rng(seed)
     ones = Norm(np.ones(shape.width, np.float32))
     heads = np.ones(shape.head, np.float32) if shape.normed else None
     rotary = Rotary(rotary_angles(10_000.0 ** -(np.arange(0, shape.head, 2) / shape.head), context))
