@@ -25,6 +25,8 @@ CMAKE := $(ALONE) cmake
 # Python compiles the modules that it imports, a fraction of those that are installed.
 INSTALL := $(ALONE) $(BIN)/python -m pip --disable-pip-version-check install --no-compile
 export PATH := $(BIN):$(PATH)
+# Packages are installed without bytecode: each process would compile all modules that it imports anew, torch's too.
+unexport PYTHONDONTWRITEBYTECODE
 
 # Everything the installed package is made of: when a file of it changes, the package is installed again.
 PACKAGE := pyproject.toml constraints.txt CMakeLists.txt README.md LICENSE \
