@@ -45,8 +45,8 @@ from openneutron.targets import Target
 TOKENS, SPAN, LOGITS = "tokens", "span", "logits"
 SOURCE, SOURCE_SPAN = "source", "source_span"
 
-TOGETHER = 8
-"""The tokens for which the CPU goes over a row of weights once."""
+TOGETHER, TOGETHER_IN_DDR = 8, 32
+"""The tokens for which the CPU goes over a row of weights once: on a microcontroller, and where an operating system has threads."""
 
 _ON_CPU = {
     bits: jobs.KnownSizes(frozenset({jobs.MACS}), frozenset(), most)
@@ -173,7 +173,8 @@ class _Calls:
         output = self.floats(name, matrix.rows, most)
         form, parts = jobs.release(packed.release), packed.parts
         rows = min(most, self.plan.job_rows, jobs.MOST_ROWS) if at else 0
-        size = min(most, TOGETHER) * packed.inputs
+        together = TOGETHER if self.target.threads is None else TOGETHER_IN_DDR
+        size = min(most, together) * packed.inputs
         if rows:
             operands = whole_lines(rows * packed.inputs) * (1 if form.kind_in_header else 2)
             channels = max(share.job_channels, share.few_channels)
