@@ -24,6 +24,7 @@ from openneutron.errors import InvalidOptionError
 from openneutron.language.decoder import Decoder
 from openneutron.language.model import Interface
 from openneutron.language.program import Plan, compiled
+from openneutron.language.text import TOKENIZER, identity
 from openneutron.language.times import chooser
 from openneutron.options import CompileOptions
 from openneutron.targets import described, host_alone, host_with_jobs
@@ -60,6 +61,7 @@ def export(
     repair: float | None = None,
     seed: int = 0,
     name: str | None = None,
+    tokenizer: str | Path | None = None,
 ) -> Exported:
     """Return a causal language model as a ``.pte`` for ``openneutron generate`` and for ExecuTorch's runner of text models.
 
@@ -70,6 +72,7 @@ def export(
     AWQ does it. ``repair`` is the most KL divergence from the float model in nats a token, judged on every fourth text: layers of 4 bits
     get 8 bits until it is reached (``decoder.repair`` says which). On a target whose NPU takes matrix products, the
     modelled time decides which products the NPU computes. The host core of any other chip computes the whole model.
+    ``tokenizer`` is the model's tokenizer.json, by default the one in its folder: ``generate`` then refuses any other.
 
     Raises InvalidTargetError, InvalidModelError and InvalidOptionError before weights are read, and MissingToolError where a package is not installed.
     """
@@ -79,6 +82,8 @@ def export(
     with needs_pytorch("A language model"):
         from openneutron.pytorch.language.decoder import decoder_of
         from openneutron.pytorch.language.package import packaged
+    words = _tokenizer_of(model) if tokenizer is None else Path(tokenizer)
+    known = None if words is None else identity(words)
     if not 1 <= chunk <= context:
         raise InvalidOptionError(f"chunk: {chunk} tokens; a run takes 1 to {context}, the positions of the cache.")
     decoder = decoder_of(
@@ -96,5 +101,11 @@ def export(
         name=name,
     )
     made = compiled(decoder, chip, Plan(chunk, chooser(chip, chunk)), CompileOptions(target=chip.name))
-    interface = Interface(chunk, context, decoder.vocabulary, decoder.begin_token, decoder.end_tokens)
+    interface = Interface(chunk, context, decoder.vocabulary, decoder.begin_token, decoder.end_tokens, tokenizer=known)
     return Exported(packaged(made.program, interface), decoder, made)
+
+
+def _tokenizer_of(model: Any) -> Path | None:
+    """Return the tokenizer.json in a model's folder; None where there is none."""
+    place = Path(model) / TOKENIZER if isinstance(model, str | Path) else None
+    return place if place is not None and place.is_file() else None

@@ -16,7 +16,7 @@ from openneutron.features.generate import command
 from openneutron.language.generation import generate, tokens
 from openneutron.language.model import Interface, LanguageModel
 from openneutron.language.program import Plan, compiled, never
-from openneutron.language.text import Tokenizer
+from openneutron.language.text import Tokenizer, identity
 from openneutron.pytorch.language.package import packaged
 from openneutron.pytorch.run import delegate
 from scripts.json_schema import schema
@@ -34,7 +34,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     vocabulary = tokenizer(path / "tokenizer.json")
     made = decoder(vocabulary)
     program = compiled(made, targets.get("imx95"), Plan(ROWS, never)).program
-    interface = Interface(ROWS, made.context, vocabulary, None, made.end_tokens)
+    known = identity(path / "tokenizer.json")
+    interface = Interface(ROWS, made.context, vocabulary, None, made.end_tokens, tokenizer=known)
     (path / "model.pte").write_bytes(packaged(program, interface))
     return path
 
@@ -112,6 +113,12 @@ def test_bad_input_is_refused_before_anything_runs(
     monkeypatch.setattr(LanguageModel, "run", None)
     large = tmp_path / "large.json"
     tokens_of_large = tokenizer(large, 170)
+    other = tmp_path / "other.json"
+    document = json.loads((folder / "tokenizer.json").read_text())
+    other.write_text(json.dumps(document, indent=3))
+    assert identity(other) == identity(folder / "tokenizer.json")
+    document["model"]["merges"] = document["model"]["merges"][::-1]
+    other.write_text(json.dumps(document))
     (tmp_path / "other.pte").write_bytes(pte_file(False))
     model, words = str(folder / "model.pte"), str(folder / "tokenizer.json")
     vocabulary = Tokenizer.read(Path(words)).vocabulary
@@ -125,6 +132,11 @@ def test_bad_input_is_refused_before_anything_runs(
         (
             [model, "--prompt", "a", "--tokenizer", str(large)],
             f"'{large}' has the tokens 0 to {tokens_of_large - 1}; the vocabulary of 'model.pte' has {vocabulary} tokens. "
+            "Give the tokenizer of this model.",
+        ),
+        (
+            [model, "--prompt", "a", "--tokenizer", str(other)],
+            f"'{other}' is another tokenizer than the one with which 'model.pte' was exported: its tokens or merges differ. "
             "Give the tokenizer of this model.",
         ),
         (

@@ -184,7 +184,7 @@ def generate(
     words = Tokenizer.read(Path(tokenizer) if tokenizer is not None else path.with_name(TOKENIZER))
     sampling = Sampling(temperature, top_p, seed)
     model = LanguageModel(content(path), path.name, threads)
-    words.check(model.name, model.interface.vocabulary)
+    words.check(model.name, model.interface.vocabulary, model.interface.tokenizer)
     found = tokens(model, words.encode(prompt), max_tokens, sampling)
     return pieces(found, TextStream(words, stop), model.interface.end_tokens)
 

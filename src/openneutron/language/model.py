@@ -40,6 +40,7 @@ TEXT_DECODER = "text_decoder"
 
 ROWS, CONTEXT, VOCABULARY = "get_max_seq_len", "get_max_context_len", "get_vocab_size"
 BEGIN, ENDS = "get_bos_id", "get_eos_ids"
+TOKENIZER_IDENTITY = "get_tokenizer_identity"
 SOURCE_POSITIONS, SOURCE_WIDTH = "get_source_positions", "get_source_width"
 PROMPT, SUPPRESSED, SUPPRESSED_FIRST = "get_prompt_ids", "get_suppressed_ids", "get_suppressed_first_ids"
 
@@ -53,6 +54,7 @@ class Interface:
     * ``begin_token``: the token that begins a text, or None; ``end_tokens``: the tokens that end one.
     * ``source``: the positions of an encoder's result and their values; None without an encoder.
     * ``prompt``: the tokens in front of each text behind an encoder.
+    * ``tokenizer``: the identity of the model's tokenizer (``language.text``); None where it was not known.
     * ``suppressed``: tokens that are never chosen; ``suppressed_first``: those that are not the first one behind the prompt.
     """
 
@@ -65,6 +67,7 @@ class Interface:
     prompt: tuple[int, ...] = ()
     suppressed: tuple[int, ...] = ()
     suppressed_first: tuple[int, ...] = ()
+    tokenizer: int | None = None
 
     @property
     def method(self) -> str:
@@ -89,6 +92,8 @@ class Interface:
             made[BEGIN] = self.begin_token
         if self.end_tokens:
             made[ENDS] = list(self.end_tokens)
+        if self.tokenizer is not None:
+            made[TOKENIZER_IDENTITY] = self.tokenizer
         if self.source is not None:
             made[SOURCE_POSITIONS], made[SOURCE_WIDTH] = self.source
         lists = {PROMPT: self.prompt, SUPPRESSED: self.suppressed, SUPPRESSED_FIRST: self.suppressed_first}
@@ -117,6 +122,7 @@ def found(data: bytes, name: str) -> tuple[Interface, Program]:
     payload = parse(delegates[0].payload)
     (rows,), (context,), (vocabulary,) = (facts[key] for key in (ROWS, CONTEXT, VOCABULARY))
     begin = facts.get(BEGIN, ())
+    identity = facts.get(TOKENIZER_IDENTITY, ())
     interface = Interface(
         rows,
         context,
@@ -124,7 +130,10 @@ def found(data: bytes, name: str) -> tuple[Interface, Program]:
         begin[0] if begin else None,
         facts.get(ENDS, ()),
         (source[0], source[1]) if len(source) == 2 else None,
-        *(facts.get(key, ()) for key in (PROMPT, SUPPRESSED, SUPPRESSED_FIRST)),
+        prompt=facts.get(PROMPT, ()),
+        suppressed=facts.get(SUPPRESSED, ()),
+        suppressed_first=facts.get(SUPPRESSED_FIRST, ()),
+        tokenizer=identity[0] if identity else None,
     )
     if payload.input_formats != interface.formats:
         raise _no_model(name, "its program takes no tokens with their position")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,22 @@ TOKENIZER = "tokenizer.json"
 
 UNFINISHED = "\ufffd"
 """The character in place of a character whose last bytes are in the tokens to come."""
+
+
+def identity(path: Path) -> int:
+    """Return a number of 62 bits that tokenizers share which have the same model and the same added tokens, however their files are written.
+
+    Raises InvalidModelError where the file is no tokenizer.json.
+    """
+    try:
+        document = json.loads(content(existing(str(path))))
+        added = [(each["id"], each["content"]) for each in document.get("added_tokens", ())]
+        parts = json.dumps([document["model"], sorted(added)], sort_keys=True)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InvalidModelError(
+            f"'{path}' is no tokenizer that can be read: {error}. Give the tokenizer.json of the model."
+        ) from error
+    return int.from_bytes(hashlib.sha256(parts.encode()).digest()[:8], "little") >> 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +64,16 @@ class Tokenizer:
             ) from error
         return cls(path, max(words.get_vocab(with_added_tokens=True).values(), default=-1) + 1, words)
 
-    def check(self, model: str, vocabulary: int) -> None:
-        """Raise InvalidModelError where the tokenizer has tokens that the model does not have."""
+    def check(self, model: str, vocabulary: int, known: int | None = None) -> None:
+        """Raise InvalidModelError where the tokenizer has tokens that the model does not have, or has another identity than the ``known`` one."""
         if self.vocabulary > vocabulary:
             raise InvalidModelError(
                 f"'{self.path}' has the tokens 0 to {self.vocabulary - 1}; the vocabulary of '{model}' has {vocabulary} tokens. "
+                "Give the tokenizer of this model."
+            )
+        if known is not None and identity(self.path) != known:
+            raise InvalidModelError(
+                f"'{self.path}' is another tokenizer than the one with which '{model}' was exported: its tokens or merges differ. "
                 "Give the tokenizer of this model."
             )
 

@@ -132,7 +132,7 @@ def generate(
     samples = None if audio is None else read_wav(audio)
     data = content(path)
     with shared_by(threads), LanguageModel(data, path.name) as model, ExitStack() as stack:
-        words.check(model.name, model.interface.vocabulary)
+        words.check(model.name, model.interface.vocabulary, model.interface.tokenizer)
         _check_kind(model, samples is not None, prompt is not None)
         if samples is None:
             source = tokens(model, asked, max_tokens, sampling)
