@@ -31,8 +31,8 @@ SETS = (
 )
 
 
-PATTERNS = ("accesses", "attention", "chain", "jobs", "join")
-"""Modules of the audit and of ``rewrite`` that know a pattern of kernels."""
+PATTERNS = ("accesses", "attention", "chain", "jobs", "join", "language")
+"""Modules of the audit and of ``rewrite`` that know a pattern of kernels, and the instructions of language models' kernels."""
 
 
 def test_kernel_names_stand_in_selection_and_audit_alone() -> None:

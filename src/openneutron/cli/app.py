@@ -46,7 +46,10 @@ class Command:
 COMMANDS = {
     "compile": Command("cli.compile:compile_model", "Compile models to .pte or .tflite files.", True),
     "run": Command("features.run.command:run_file", "Run a compiled file on the simulated NPU."),
-    "generate": Command("features.generate.command:generate", "Continue a prompt with a compiled language model."),
+    "generate": Command(
+        "features.generate.command:generate",
+        "Continue a prompt with a compiled language model, or write down what is said in a sound.",
+    ),
     "profile": Command("features.profile.command:profile_file", "Run a compiled file and show where its time goes."),
     "explain": Command(
         "features.report.command:explain",
