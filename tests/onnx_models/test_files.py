@@ -123,6 +123,10 @@ def _open_axis(made: onnx.ModelProto) -> None:
     made.graph.input[0].type.tensor_type.shape.dim[2].dim_param = "height"
 
 
+def _unknown_type(made: onnx.ModelProto) -> None:
+    made.graph.input[0].type.tensor_type.elem_type = 98
+
+
 def _external(made: onnx.ModelProto) -> None:
     tensor = made.graph.initializer[0]
     tensor.ClearField("raw_data")
@@ -222,6 +226,7 @@ BAD = [
     ),
     (_huge_input, "the input 'image' has 26388279066624 elements; at most 268435456 are taken."),
     (_without_producer, "node 'stem/relu' (Relu) reads 'a', which no earlier node computes. The file is damaged."),
+    (_unknown_type, "the input 'image' has the type 98; inputs are float32, int8, int16, int32, int64, uint8 or bool."),
     (
         _open_axis,
         "the shape 1x3xheightx8 of the input 'image' is not fixed. Give it: --input-shape image=1x3x1x8, with your sizes.",

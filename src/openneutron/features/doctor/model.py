@@ -240,7 +240,8 @@ def _onnx(path: Path, form: Form) -> Description:
 def _of_onnx(onnx: Any, item: Any) -> TensorFact:
     kind = item.type.tensor_type
     sizes = tuple(one.dim_value if one.dim_value > 0 else one.dim_param or "?" for one in kind.shape.dim)
-    name = onnx.TensorProto.DataType.Name(kind.elem_type).lower() if kind.elem_type else "no tensor"
+    known, number = onnx.TensorProto.DataType, kind.elem_type
+    name = "no tensor" if not number else known.Name(number).lower() if number in known.values() else str(number)
     return TensorFact(item.name, {"float": "float32", "double": "float64"}.get(name, name), sizes)
 
 

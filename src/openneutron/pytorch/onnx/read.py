@@ -19,7 +19,7 @@ from openneutron.device.third_party import suppressed
 from openneutron.errors import InvalidModelError
 from openneutron.pytorch.onnx import suppression
 from openneutron.pytorch.onnx.graph import Importer, OnnxModule, array_of, inlined
-from openneutron.pytorch.onnx.operators.elementwise import TYPES
+from openneutron.pytorch.onnx.operators.elementwise import TYPES, type_name
 from openneutron.pytorch.onnx.operators.table import Refused
 from openneutron.pytorch.source.example_inputs import check_names, example_input
 from openneutron.pytorch.source.exporting import METADATA, Staged
@@ -182,7 +182,7 @@ def _example(item: onnx.ValueInfoProto, name: str, shape: Sequence[int] | None) 
     kind = item.type.tensor_type
     if kind.elem_type not in TYPES:
         raise InvalidModelError(
-            f"'{name}': the input '{item.name}' has the type {onnx.TensorProto.DataType.Name(kind.elem_type).lower()}; "
+            f"'{name}': the input '{item.name}' has the type {type_name(kind.elem_type)}; "
             "inputs are float32, int8, int16, int32, int64, uint8 or bool."
         )
     sizes = [dim.dim_value if dim.dim_value > 0 else dim.dim_param or None for dim in kind.shape.dim]

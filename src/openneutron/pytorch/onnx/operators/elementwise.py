@@ -240,10 +240,16 @@ TYPES = {
 def type_of(number: int) -> torch.dtype:
     """Return the type of a number in ONNX's list. Raises Refused for a type that PyTorch's operators lack."""
     if number not in TYPES:
-        import onnx
-
-        raise Refused(f"has values of the type {onnx.TensorProto.DataType.Name(number).lower()}")
+        raise Refused(f"has values of the type {type_name(number)}")
     return TYPES[number]
+
+
+def type_name(number: int) -> str:
+    """Return the name of a number in ONNX's list of types, or the number itself if the list does not have it."""
+    import onnx
+
+    known = onnx.TensorProto.DataType
+    return known.Name(number).lower() if number in known.values() else str(number)
 
 
 @converts("Cast")
