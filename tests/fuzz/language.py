@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Random decoders and texts: ``python -m tests.fuzz.language FIRST END [aarch64]`` goes through the seeds from FIRST up to END.
 
-A program of a seed takes 1 to 16 tokens a run, and 1 to 4 threads. From seed 10000 on, some matrices are divided along K. The text is run token by token, and in
+A program of a seed takes 1 to 16 tokens a run, and 1 to 4 threads. From seed 10000 on, some matrices are divided along K; from 20000 on, layers have
+cross attention. The text is run token by token, and in
 runs of random lengths; the logits of each run and the caches at the end are compared with the reference in numpy byte by byte. The program of
 a CPU is compared, and one of whose matrices the NPU multiplies random numbers of channels, in each release of the driver in turn; the model of the
 NPU must have no violation to report. With ``aarch64`` qemu-user runs the programs with the kernels for aarch64, on a core with the dot product
@@ -55,18 +56,38 @@ class Case:
     text: Tokens
     rows: int
     ends: tuple[int, ...]
+    source: Floats | None = None
+    """The rows that layers with cross attention read."""
 
     @property
     def divisions(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the ends of the runs, and those of runs of single tokens."""
         return self.ends, tuple(range(1, len(self.text) + 1))
 
-    def inputs(self, ends: Sequence[int]) -> Iterator[tuple[Tokens, Tokens]]:
-        """Yield the program's inputs for each run. The tokens that a run does not have are no tokens of the vocabulary."""
+    def inputs(self, ends: Sequence[int]) -> Iterator[tuple[npt.NDArray[np.int64 | np.float32], ...]]:
+        """Yield the program's inputs for each run.
+
+        The tokens that a run does not have are no tokens of the vocabulary. The first run alone has the source; the others have no numbers.
+        """
         for first, end in pairwise((0, *ends)):
             tokens = np.full(self.rows, -1, np.int64)
             tokens[: end - first] = self.text[first:end]
-            yield tokens, np.array([first, end - first], np.int64)
+            yield tokens, np.array([first, end - first], np.int64), *self.source_of(first)
+
+    def source_of(self, position: int) -> tuple[npt.NDArray[np.int64 | np.float32], ...]:
+        """Return the inputs of a run from this position on that are about the source."""
+        if self.source is None:
+            return ()
+        if position:
+            return np.full_like(self.source, np.nan), np.array([0, 0], np.int64)
+        return self.source, np.array([0, len(self.source)], np.int64)
+
+    def reference(self) -> Reference:
+        """Return the reference, which has read the source."""
+        found = Reference(self.decoder)
+        if self.source is not None:
+            found.read(self.source)
+        return found
 
 
 def case_of(seed: int) -> Case:
@@ -77,14 +98,15 @@ def case_of(seed: int) -> Case:
     prompt, ends = int(random.integers(1, length + 1)), [0]
     while ends[-1] < prompt:
         ends.append(min(ends[-1] + int(random.integers(1, rows + 1)), prompt))
-    return Case(
-        decoder, random.integers(0, decoder.vocabulary, length), rows, (*ends[1:], *range(prompt + 1, length + 1))
-    )
+    text, source = random.integers(0, decoder.vocabulary, length), None
+    if decoder.source_positions:
+        source = random.standard_normal((decoder.source_positions, decoder.source_width)).astype(np.float32)
+    return Case(decoder, text, rows, (*ends[1:], *range(prompt + 1, length + 1)), source)
 
 
 def expected(case: Case) -> tuple[list[Floats], Reference]:
     """Return the reference's logits behind each token, and the reference at the end of the text."""
-    reference = Reference(case.decoder)
+    reference = case.reference()
     return [reference.run([token], position) for position, token in enumerate(case.text)], reference
 
 
@@ -123,8 +145,8 @@ def compare(
                         raise AssertionError(first_difference(case, made, ends, end))
                 refuse(case, simulator, made)
                 found = caches(made, simulator)
-            for number, cache in enumerate(reference.caches):
-                assert found[number] == cache.content(), f"the cache of layer {number} after runs to {ends}"
+            for number, cache in enumerate(reference.states()):
+                assert found[number] == cache.content(), f"cache {number} after runs to {ends}"
         counts = model.counts()
         assert not counts.violations, model.violation()
     return int(counts.jobs)
@@ -148,7 +170,7 @@ def refuse(case: Case, simulator: Simulator, made: Compiled) -> None:
         bad.append((tokens, (0, case.rows)))
     for tokens, span in bad:
         try:
-            simulator.run((tokens, np.array(span, np.int64)))
+            simulator.run((tokens, np.array(span, np.int64), *case.source_of(1)))
         except DriverError as error:
             assert "outside" in str(error), error
         else:
@@ -157,7 +179,7 @@ def refuse(case: Case, simulator: Simulator, made: Compiled) -> None:
 
 
 def caches(made: Compiled, simulator: Simulator) -> list[bytes]:
-    """Return the bytes of each layer's cache."""
+    """Return the bytes of each cache, in the order of the calls."""
     found = []
     for operator in simulator.microcode.operators:
         if "cache" in operator.row.names:
@@ -168,19 +190,17 @@ def caches(made: Compiled, simulator: Simulator) -> list[bytes]:
 
 def first_difference(case: Case, made: Compiled, ends: Sequence[int], last: int) -> str:
     """Return the first step whose result differs from the reference's in the run that ends at ``last``, or before it."""
-    reference, found = Reference(case.decoder), []
+    reference, found = case.reference(), []
 
     def after_call(moment: Moment) -> None:
-        call = moment.microcode.operators[moment.operator]
-        buffer, wanted = (
-            moment.microcode.buffers[call["output"]],
-            reference.steps[made.schedule.calls[moment.operator].name],
-        )
+        call, name = moment.microcode.operators[moment.operator], made.schedule.calls[moment.operator].name
+        if name not in reference.steps:
+            return
+        buffer, wanted = moment.microcode.buffers[call["output"]], reference.steps[name]
         got = moment.memory[base_text(buffer["base"])][buffer["offset"] :][: wanted.nbytes].view(np.float32)
         differs = got.view(np.uint32) != wanted.ravel().view(np.uint32)
         if differs.any():
             at = int(differs.argmax())
-            name = made.schedule.calls[moment.operator].name
             found.append(
                 f"{name}: {differs.sum()} of {wanted.size} values differ, the first at {np.unravel_index(at, wanted.shape)}: "
                 f"{got[at]!r}, the reference's is {wanted.ravel()[at]!r}"

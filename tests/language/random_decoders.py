@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from openneutron.device import neutron_jobs as jobs
-from openneutron.language.decoder import Activation, Decoder, Floats, Layer, Matrix, Norm, Rotary, rotary_angles
+from openneutron.language.decoder import Activation, Cross, Decoder, Floats, Layer, Matrix, Norm, Rotary, rotary_angles
 
 WIDTHS = (16, 24, 32, 40, 48, 64, 72, 96)
 HIDDEN = (16, 32, 56, 64, 96, 128)
@@ -17,6 +17,9 @@ WIDE = (1040, 1056, 2304, 5184, 5760)
 
 FIRST_WIDE = 10_000
 """The first seed from which about half of the layers have a hidden size of ``WIDE``."""
+
+FIRST_CROSS = 20_000
+"""The first seed from which all layers have cross attention."""
 
 HEAD_SIZES = (8, 12, 16, 20, 24, 32)
 HEADS = ((1, 1), (2, 2), (2, 1), (4, 2), (4, 1), (3, 3), (6, 2), (3, 1), (4, 4))
@@ -121,6 +124,8 @@ def random_decoder(seed: int) -> Decoder:
         random.random(5) < (0.4, 0.6, 0.4, 0.3, 0.25)
     ).tolist()
     block = random.choice(("sequential", "parallel", "shared norm"), p=(0.6, 0.2, 0.2))
+    if seed >= FIRST_CROSS:
+        block, has_after_norms = "sequential", False
     rotary = rotary_of(random, size, context)
     drawing = Drawing(
         random=random,
@@ -138,9 +143,23 @@ def random_decoder(seed: int) -> Decoder:
         has_head_norms=has_head_norms,
         has_after_norms=has_after_norms,
         rotary=rotary,
-        hidden=(*HIDDEN, *(WIDE if seed >= FIRST_WIDE else ())),
+        hidden=(*HIDDEN, *(WIDE if FIRST_WIDE <= seed < FIRST_CROSS else ())),
     )
-    return _of(seed, drawing)
+    found = _of(seed, drawing)
+    return with_cross(found, drawing) if seed >= FIRST_CROSS else found
+
+
+def with_cross(decoder: Decoder, drawing: Drawing) -> Decoder:
+    """Return the decoder behind an encoder, whose result has 1 to 40 positions and any of the widths."""
+    inner, width = drawing.heads * drawing.size, int(drawing.random.choice(WIDTHS))
+
+    def cross() -> Cross:
+        norm, query = drawing.norm(drawing.width), drawing.matrix(inner, drawing.width)
+        source = drawing.matrix(2 * drawing.groups * drawing.size, width)
+        return Cross(norm, query, source, drawing.matrix(drawing.width, inner))
+
+    layers = tuple(replace(layer, cross=cross()) for layer in decoder.layers)
+    return replace(decoder, layers=layers, source_positions=int(drawing.random.integers(1, 41)))
 
 
 def _of(seed: int, drawing: Drawing) -> Decoder:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import numpy as np
 import numpy.typing as npt
@@ -176,6 +177,11 @@ class Reference:
         self.caches = [Cache.of(decoder, decoder.context) for _ in decoder.layers]
         self.sources = [Cache.of(decoder, decoder.source_positions) for layer in decoder.layers if layer.cross]
         self.steps: dict[str, Floats] = {}
+
+    def states(self) -> list[Cache]:
+        """Return the caches in the order of a program's states: those of each layer's attention and cross attention."""
+        pairs = zip_longest(self.caches, self.sources)
+        return [cache for pair in pairs for cache in pair if cache is not None]
 
     def read(self, source: Floats) -> None:
         """Compute the keys and values of cross attention from the rows of a source."""
