@@ -147,7 +147,11 @@ Place = tuple[int, str]
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """What a repair did: the matrices that got 8 bits, and the mean KL divergence in nats a token ``before`` and ``after``; ``most`` was asked for."""
+    """The result of a repair.
+
+    ``places`` are the matrices that got 8 bits. ``before`` and ``after`` are mean KL divergences in nats a token; ``most`` is the bound that was
+    asked for.
+    """
 
     places: tuple[Place, ...]
     before: float
