@@ -38,9 +38,9 @@ class LoadedFile(Copied):
     """The result of ``openneutron.load``: a compiled ``.pte`` or ``.tflite``.
 
     ``buffer`` has the file's bytes. ``programs`` has the title and the program of each delegate call. ``on_cpu`` counts
-    the operators that run on the CPU and the delegate calls of backends for it, and ``host`` has the kind and the number of values of each. ``preprocessing`` states the
-    steps from a picture or sound to the inputs that the model was calibrated with; empty where the file has none. The file does
-    not store the reasons of CPU fallbacks. A file that was compiled with ``profile`` stores the model's operator for each kernel
+    the operators that run on the CPU, and the delegate calls of other backends, which compute there too. ``host`` has each of these
+    operators with its kind and its number of values, without delegate calls and without views of a ``.tflite``. ``preprocessing`` states
+    the steps from a picture or sound to the inputs that the model was calibrated with; empty where the file has none. The file does not store the reasons why operators run on the CPU. A file that was compiled with ``profile`` stores the model's operator for each kernel
     call, which ``openneutron profile`` shows.
 
     >>> import openneutron

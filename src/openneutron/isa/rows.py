@@ -188,5 +188,5 @@ def run_by(kernel: str) -> frozenset[str]:
 
 
 def is_job(kernel: str) -> bool:
-    """Return whether a kernel gives matrix products to the driver of an NPU beside the core. Its name is ``<op>_job_<types>``."""
+    """Return whether a core that runs this kernel has NXP's driver compute its matrix products on the NPU. Its name is ``<op>_job_<types>``."""
     return "_job_" in kernel

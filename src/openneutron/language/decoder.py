@@ -147,10 +147,10 @@ Place = tuple[int, str]
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """The result of a repair.
+    """What a repair of int4 weights did: it gives 8 bits to the matrices whose 4 bits cost the most.
 
-    ``places`` are the matrices that got 8 bits. ``before`` and ``after`` are mean KL divergences in nats a token; ``most`` is the bound that was
-    asked for.
+    ``places`` are these matrices. ``before`` and ``after`` are the mean KL divergences of the next token from the float model's, in nats a
+    token, without and with their 8 bits; ``most`` is the bound that was asked for.
     """
 
     places: tuple[Place, ...]

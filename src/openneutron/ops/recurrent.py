@@ -468,8 +468,11 @@ def state_places(node: Node) -> tuple[int, int]:
 
 
 def product_factors(graph: Graph, node: Node) -> list[tuple[float, float]]:
-    """Return the factors of each gate in double: that of the products of the input, and that of the products of the
-    hidden state."""
+    """Return two factors for each gate: that of the input's products with weights, and that of the hidden state's.
+
+    They bring a sum of products to the kernel's fixed point: ``FRACTION_BITS`` behind the point, or for an output that is clamped at 0
+    ``STEP_BITS`` behind a step of the output.
+    """
     hidden, _ = state_places(node)
     quant = graph[node.outputs[0]].quant
     assert quant is not None

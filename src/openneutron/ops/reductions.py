@@ -132,7 +132,10 @@ class WindowRun:
 
 
 def window_runs(graph: Graph, node: Node) -> tuple[list[WindowRun], list[WindowRun]]:
-    """Return all rows and all columns of a pool's output. Windows are cut off at the edges of the input."""
+    """Return all rows and all columns of a pool's output, grouped in runs of neighbours whose windows have equal size.
+
+    A window that reaches over an edge of the input has only the rows and columns inside.
+    """
     source, result = graph.given(node, 0), graph[node.outputs[0]]
     _, height, width, _ = source.shape
     top, _, left, _ = explicit_padding(node, height, width, node["kernel_h"], node["kernel_w"])

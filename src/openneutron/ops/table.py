@@ -354,7 +354,7 @@ class Op:
 
     @property
     def options_table(self) -> str:
-        """Return the name of LiteRT's options table, if LiteRT has one for the operator."""
+        """Return the name that LiteRT's options table for the operator has. LiteRT need not have such a table: its schema says so."""
         return self.options or "".join(word.capitalize() for word in self.name.split("_")) + "Options"
 
     def is_composed(self, graph: Graph, node: Node) -> bool:

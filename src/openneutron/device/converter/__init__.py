@@ -62,7 +62,7 @@ class Converter(Protocol):
     ) -> Conversion:
         """Convert a graph to one NeutronGraph. With ``kernel_selection`` the result also has the C file that registers
         only the kernels that the NeutronGraph calls. ``trial`` has the results of the first stages of this project's
-        compiler for the graph, if they are known; the graph's name may be another one in it.
+        compiler for the graph, if they are known; they may be those of an equal graph of another name.
 
         Raises as ``check`` does. Raises BudgetError where the budget is too small, and ConverterError where the
         converter fails or leaves out a part of the graph.

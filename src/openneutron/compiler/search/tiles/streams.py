@@ -131,7 +131,7 @@ def store(copied: Copied) -> KernelCall:
 
 
 def storage_of(copied: Copied) -> Storage:
-    """Return the storage of a copy."""
+    """Return the storage in the memory of the NPU that holds a copy."""
     return Storage(copied.inner.tensor, copied.size_bytes)
 
 
