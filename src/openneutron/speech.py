@@ -60,10 +60,13 @@ def export(
     bits: int = 8,
     group: int = 32,
     head_bits: int = 8,
+    gptq: bool = True,
+    awq: bool = True,
     activations: str = INT8,
     language: str | None = "en",
     task: str = "transcribe",
     calibration: Sequence[Floats] | None = None,
+    transcripts: Sequence[Sequence[int]] | None = None,
     config: Any = None,
     seed: int = 0,
     name: str = "whisper",
@@ -74,8 +77,10 @@ def export(
     ``model`` is a WhisperForConditionalGeneration of transformers, its folder, or None for random weights of a ``config``. The decoder's
     cache has ``context`` positions (default: all that the model has), and a run takes up to ``chunk`` tokens; its weights have ``bits``
     8, or 4 in groups, those of embedding and head ``head_bits``. The encoder's activations are int8, or int16 with ``activations="int16"``;
-    ``calibration`` has sounds at 16 kHz, float32 samples from -1 to 1; without it, the encoder is calibrated on tones and noise. ``language``
-    and ``task`` choose the tokens in front of each text. ``options`` are those of the encoder's compile.
+    ``calibration`` has sounds at 16 kHz, float32 samples from -1 to 1; without it, the encoder is calibrated on tones and noise. With it the
+    decoder's weights are rounded as GPTQ does it, and scaled as AWQ does it, for ``transcripts``, a list of tokens for each sound, by default
+    those that the float model writes.
+    ``language`` and ``task`` choose the tokens in front of each text. ``options`` are those of the encoder's compile.
 
     Raises InvalidTargetError, InvalidModelError and InvalidOptionError before weights are read, and MissingToolError where a package is not installed.
     """
@@ -94,12 +99,19 @@ def export(
     if not 1 <= chunk <= context:
         raise InvalidOptionError(f"chunk: {chunk} tokens; a run takes 1 to {context}, the positions of the cache.")
     words = whisper.words_of(module, language, task)
-    decoder = whisper.decoder_of(module, context, Form(bits, group, head_bits), name)
-    chosen = chooser(chip, max(chunk, decoder.source_positions))
-    made = compiled(decoder, chip, Plan(chunk, chosen), CompileOptions(target=chip.name))
+    if transcripts is not None:
+        whisper.check_transcripts(transcripts, len(calibration or ()), context - len(words.prompt), facts.vocab_size)
     frames = 2 * facts.max_source_positions
     sounds = examples(frames, seed) if calibration is None else calibration
     features = whisper.batches([log_mel(each, facts.num_mel_bins, frames) for each in sounds])
+    moments = None
+    if calibration is not None and (gptq or awq):
+        moments = whisper.moments_of(module, features, words, context, transcripts)
+    decoder = whisper.decoder_of(
+        module, context, Form(bits, group, head_bits), name, moments=moments, gptq=gptq, awq=awq
+    )
+    chosen = chooser(chip, max(chunk, decoder.source_positions))
+    made = compiled(decoder, chip, Plan(chunk, chosen), CompileOptions(target=chip.name))
     encoder = compile_model(
         whisper.Encoder(module).eval(),
         features[0],

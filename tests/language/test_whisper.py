@@ -234,3 +234,39 @@ def test_wrong_options_and_models_are_refused(exported: speech.Exported) -> None
         message = "'m.pte': a source of [3, 32]; the model takes [24, 32]."
         with pytest.raises(InvalidOptionError, match=f"^{re.escape(message)}$"):
             model.listen(np.zeros((3, WIDTH), np.float32))
+
+
+def test_transcripts_round_the_decoder_by_what_it_hears() -> None:
+    """Weights of 4 bits, rounded for texts behind sounds, come nearer to the float model at another sound than those rounded alone."""
+    model, sounds = module(), speech.examples(FRAMES, 3, 8)
+    random = np.random.default_rng(0)
+    texts = [random.integers(6, VOCABULARY, 30).tolist() for _ in sounds]
+    features = torch.from_numpy(log_mel(speech.examples(FRAMES, 9, 1)[0], BANDS, FRAMES))[None]
+    text = random.integers(6, VOCABULARY, 20).tolist()
+    with torch.no_grad():
+        source = model.get_encoder()(features)[0]  # type: ignore[operator]
+        wanted = model(encoder_outputs=(source,), decoder_input_ids=torch.tensor([text])).logits[0].numpy()
+
+    def noise(**options: Any) -> float:
+        made = speech.export(model, context=32, bits=4, **options)
+        with LanguageModel(made.pte) as opened:
+            opened.listen(source[0].numpy())
+            found = [opened.run([token], place) for place, token in enumerate(text)]
+        return float(np.square(np.stack(found) - wanted).sum())
+
+    plain = noise(calibration=sounds, gptq=False, awq=False)
+    assert noise(calibration=sounds, transcripts=texts) < 0.7 * plain
+    assert noise(calibration=sounds) != plain
+
+
+@pytest.mark.parametrize(
+    ("transcripts", "message"),
+    [
+        ([[6]], "transcripts: 1 texts for 2 sounds of calibration; each sound has one."),
+        ([[6], [6] * 40], "transcripts: text 1 has 40 tokens; this model reads 1 to 31."),
+        ([[6], [200]], "transcripts: text 1 has the token 200; the model's vocabulary has 0 to 199. Use the model's tokenizer."),
+    ],
+)  # fmt: skip
+def test_wrong_transcripts(transcripts: list[list[int]], message: str) -> None:
+    with pytest.raises(InvalidOptionError, match=re.escape(message)):
+        speech.export(module(), context=32, calibration=speech.examples(FRAMES, 3, 2), transcripts=transcripts)

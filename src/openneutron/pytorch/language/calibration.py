@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,15 @@ from openneutron.language.repair import Judged
 from openneutron.pytorch.language.tensors import missing_package
 
 
-def second_moments(module: Any, texts: Sequence[Sequence[int]]) -> dict[str, Doubles]:
+def read_texts(texts: Sequence[Sequence[int]]) -> list[dict[str, torch.Tensor]]:
+    """Return the arguments of a causal language model that reads texts, which are lists of tokens."""
+    return [{"input_ids": torch.tensor([list(text)])} for text in texts]
+
+
+def second_moments(module: Any, given: Iterable[Mapping[str, Any]]) -> dict[str, Doubles]:
     """Return the sum of the outer products of the inputs of each linear module, float64 [K, K], by the module's name.
 
-    ``texts`` are lists of tokens that the module reads. Modules with the same input share one array.
+    ``given`` has the arguments of each run of the module. Modules with the same input share one array; those that no run reaches have none.
     """
     sums: dict[str, torch.Tensor] = {}
     seen: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
@@ -46,9 +51,9 @@ def second_moments(module: Any, texts: Sequence[Sequence[int]]) -> dict[str, Dou
     try:
         with torch.no_grad():
             module.eval()
-            for text in texts:
+            for arguments in given:
                 seen.clear()
-                module(torch.tensor([list(text)]), use_cache=False)
+                module(**arguments, use_cache=False)
     finally:
         module.train(was_training)
         for each in hooks:
@@ -60,7 +65,8 @@ def judged(model: Any, texts: Sequence[Sequence[int]]) -> list[Judged]:
     """Return texts with the logits that a module has for them."""
     with torch.no_grad():
         return [
-            Judged(text, model(torch.tensor([list(text)]), use_cache=False).logits[0].float().numpy()) for text in texts
+            Judged(text, model(**arguments, use_cache=False).logits[0].float().numpy())
+            for text, arguments in zip(texts, read_texts(texts), strict=True)
         ]
 
 
@@ -79,19 +85,16 @@ def opened(model: Any) -> Any:
     return AutoModelForCausalLM.from_pretrained(str(model), dtype=torch.float32, local_files_only=True)
 
 
-def check_texts(texts: Sequence[Sequence[int]], config: Any) -> None:
-    """Raise InvalidOptionError for texts that a model cannot read."""
-    most, vocabulary = config.max_position_embeddings, config.vocab_size
+def check_texts(texts: Sequence[Sequence[int]], most: int, vocabulary: int, option: str = "calibration") -> None:
+    """Raise InvalidOptionError for texts that a model of ``most`` positions cannot read."""
     if not len(texts):
-        raise InvalidOptionError("calibration: it has no text; a few texts of some hundred tokens are enough.")
+        raise InvalidOptionError(f"{option}: it has no text; a few texts of some hundred tokens are enough.")
     for number, text in enumerate(texts):
         if not 1 <= len(text) <= most:
-            raise InvalidOptionError(
-                f"calibration: text {number} has {len(text)} tokens; this model reads 1 to {most}."
-            )
+            raise InvalidOptionError(f"{option}: text {number} has {len(text)} tokens; this model reads 1 to {most}.")
         tokens = np.asarray(text)
         if tokens.min() < 0 or tokens.max() >= vocabulary:
             wrong = int(tokens.min() if tokens.min() < 0 else tokens.max())
             raise InvalidOptionError(
-                f"calibration: text {number} has the token {wrong}; the model's vocabulary has 0 to {vocabulary - 1}. Use the model's tokenizer."
+                f"{option}: text {number} has the token {wrong}; the model's vocabulary has 0 to {vocabulary - 1}. Use the model's tokenizer."
             )

@@ -25,7 +25,7 @@ from openneutron.language.quantization import (
     quantize,
 )
 from openneutron.language.repair import Judged, repaired
-from openneutron.pytorch.language.calibration import check_texts, judged, opened, second_moments
+from openneutron.pytorch.language.calibration import check_texts, judged, opened, read_texts, second_moments
 from openneutron.pytorch.language.families import Config, CrossNames, Family, activation_of, family_of
 from openneutron.pytorch.language.rotary import rotaries
 from openneutron.pytorch.language.tensors import (
@@ -304,13 +304,13 @@ class Plan:
     def calibrate(self, model: Any, texts: Sequence[Sequence[int]], *, is_judged: bool) -> list[Judged]:
         """Collect the second moments of texts, and return those that judge a repair, with the module's logits."""
         module = opened(model)
-        check_texts(texts, module.config)
+        check_texts(texts, module.config.max_position_embeddings, module.config.vocab_size)
         found: list[Judged] = []
         if is_judged:
             self.eight = {}
             found = judged(module, [text[: self.context] for text in texts[JUDGED - 1 :: JUDGED]])
             texts = [text for number, text in enumerate(texts) if number % JUDGED != JUDGED - 1]
-        self.moments = second_moments(module, texts)
+        self.moments = second_moments(module, read_texts(texts))
         return found
 
     def check(self) -> None:
@@ -535,9 +535,11 @@ class Plan:
 
     def _cross(self, at: str, names: CrossNames) -> Cross:
         bits, inner, keys = self.form.bits, self.heads * self.head_size, self.groups * self.head_size
+        query = self._linear_layer((at + names.query,), (inner,), self.width)
+        norm, (query,) = self._scaled(self._norm(at + names.norm), query)
         return Cross(
-            self._norm(at + names.norm),
-            self._matrix((at + names.query,), (inner,), self.width, bits),
+            norm,
+            self._quantized(query, bits),
             self._matrix(tuple(at + name for name in names.source), (keys, keys), self.width, bits),
             self._matrix((at + names.output,), (self.width,), inner, bits),
         )

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +13,8 @@ import torch
 
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.language.decoder import Decoder, Floats
+from openneutron.language.quantization import Doubles
+from openneutron.pytorch.language.calibration import check_texts, second_moments
 from openneutron.pytorch.language.decoder import Form, Plan, config_of
 from openneutron.pytorch.language.families import CrossNames, Family
 from openneutron.pytorch.language.tensors import StateDict, missing_package
@@ -114,8 +116,61 @@ def batches(features: Sequence[Floats]) -> list[tuple[torch.Tensor]]:
     return [(torch.from_numpy(each)[None],) for each in features]
 
 
-def decoder_of(model: Any, context: int, form: Form, name: str) -> Decoder:
-    """Return the decoder of a Whisper module.
+def moments_of(
+    model: Any,
+    features: Sequence[tuple[torch.Tensor]],
+    words: Words,
+    most: int,
+    transcripts: Sequence[Sequence[int]] | None,
+) -> dict[str, Doubles]:
+    """Return the second moments of the inputs of the decoder's linear modules for sounds, float64 [K, K], by the module's name.
+
+    The decoder reads the transcript of each sound behind the tokens in front of a text. Without transcripts it reads the text of up to ``most``
+    tokens that the float model writes: at each position the token of the largest logit.
+    """
+    given = []
+    with torch.no_grad():
+        for number, (each,) in enumerate(features):
+            hidden = model.get_encoder()(each)
+            text = (
+                _written(model, hidden, words, most) if transcripts is None else [*words.prompt, *transcripts[number]]
+            )
+            given.append({"encoder_outputs": hidden, "decoder_input_ids": torch.tensor([text[:most]])})
+    return second_moments(model, given)
+
+
+def _written(model: Any, hidden: Any, words: Words, most: int) -> list[int]:
+    """Return the text that a module writes behind the encoder's result, the tokens in front of it included."""
+    tokens, cache, new = list(words.prompt), None, list(words.prompt)
+    while len(tokens) < most and tokens[-1] not in words.ends:
+        found = model(
+            encoder_outputs=hidden, decoder_input_ids=torch.tensor([new]), past_key_values=cache, use_cache=True
+        )
+        cache, new = found.past_key_values, [int(found.logits[0, -1].argmax())]
+        tokens += new
+    return tokens
+
+
+def check_transcripts(transcripts: Sequence[Sequence[int]], sounds: int, most: int, vocabulary: int) -> None:
+    """Raise InvalidOptionError for transcripts that do not belong to the sounds of a calibration, or that a model cannot read."""
+    if len(transcripts) != sounds:
+        raise InvalidOptionError(
+            f"transcripts: {len(transcripts)} texts for {sounds} sounds of calibration; each sound has one."
+        )
+    check_texts(transcripts, most, vocabulary, "transcripts")
+
+
+def decoder_of(
+    model: Any,
+    context: int,
+    form: Form,
+    name: str,
+    *,
+    moments: Mapping[str, Doubles] | None = None,
+    gptq: bool = True,
+    awq: bool = True,
+) -> Decoder:
+    """Return the decoder of a Whisper module. ``moments`` are those of ``moments_of``, which ``gptq`` and ``awq`` use; None: plain rounding.
 
     Raises InvalidModelError and InvalidOptionError as that of a causal language model.
     """
@@ -136,9 +191,8 @@ def decoder_of(model: Any, context: int, form: Form, name: str) -> Decoder:
     )
     state = {key: value for key, value in model.state_dict().items() if not key.startswith("model.encoder.")}
     family = replace(FAMILY, scaled_embedding=config.scale_embedding)
-    return replace(
-        Plan(view, family, context, form, StateDict(state)).decoder(name), end_tokens=words_of(model, None, "").ends
-    )
+    plan = Plan(view, family, context, form, StateDict(state), moments=moments, gptq=gptq, awq=awq)
+    return replace(plan.decoder(name), end_tokens=words_of(model, None, "").ends)
 
 
 def words_of(model: Any, language: str | None, task: str) -> Words:
