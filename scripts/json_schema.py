@@ -158,6 +158,7 @@ SUMMARY: dict[str, Schema] = {
         record(fields_of(OutputAccuracy, ("parts",)) | {"parts": several(record(fields_of(PartAccuracy)))})
     ),
     "faults": several(TEXT),
+    "folded_quantize": several(TEXT),
     "file": or_null(TEXT),
     "file_bytes": or_null(WHOLE),
     "kernel_selection": or_null(TEXT),

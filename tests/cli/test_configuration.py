@@ -13,7 +13,7 @@ from tests.cli.conftest import Command
 from tests.support.chip_files import changed_chip
 
 KEYS = (
-    "target, npu, sram-budget, io-place, prefetch-constants, host-calls, cpu, cut-by-cost, threads, effort, check, without-passes, profile, converter, converter-flags, "
+    "target, npu, sram-budget, io-place, prefetch-constants, host-calls, cpu, cut-by-cost, fold-quantize, threads, effort, check, without-passes, profile, converter, converter-flags, "
     "converter-release, rescale, converter-timeout, "
     "calibration, preprocess, sample-rate, calibration-samples, weights, input-shape, head, input-format, input-size, normalize, operators-not-to-delegate, keep-float, quantization, channels-last, "
     "any-runtime, cache, io-dtype, activations, observer"

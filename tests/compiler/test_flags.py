@@ -12,7 +12,7 @@ from openneutron.errors import InvalidOptionError
 from openneutron.options.flags import flags_of, size_in_bytes, with_flags
 
 FLAGS = flags_of(CompileOptions)
-THERE_ARE = "--sram-budget=KIB, --io-place=arena|caller, --prefetch-constants, --no-host-calls, --effort=default|high, --no-check, --without-passes=NAMES, --profile"
+THERE_ARE = "--sram-budget=KIB, --io-place=arena|caller, --prefetch-constants, --no-host-calls, --fold-quantize, --effort=default|high, --no-check, --without-passes=NAMES, --profile"
 
 
 def test_every_option_has_one() -> None:

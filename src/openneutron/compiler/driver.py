@@ -16,6 +16,7 @@ from openneutron.compiler.emit.emit import emit
 from openneutron.compiler.emit.packing import Packed
 from openneutron.compiler.emit.report import report, sram_bytes
 from openneutron.compiler.legalize.data_types import type_reason
+from openneutron.compiler.legalize.fold_quantize import as_asked
 from openneutron.compiler.legalize.legalize import legalize
 from openneutron.compiler.place.layout import Layout, lay_out
 from openneutron.compiler.schedule.schedule import Schedule
@@ -84,7 +85,17 @@ def compile_prepared(graph: Prepared, target: Target, options: CompileOptions = 
 
     With ``options.check`` each program is audited. If the audit finds a fault, the next schedule is compiled instead, and the report
     has the fault. Raises CompilerFaultError if the programs of all schedules have faults.
+
+    With ``options.fold_quantize`` the program is that of the folded graph, and the report has the names of what was folded.
     """
+    folded = as_asked(graph.graph, options)
+    if not folded.names:
+        return _at_effort(graph, target, options)
+    made = _at_effort(prepared(folded.graph), target, options)
+    return replace(made, graph=graph.graph, report=replace(made.report, folded_quantize=folded.names))
+
+
+def _at_effort(graph: Prepared, target: Target, options: CompileOptions) -> Compiled:
     if options.effort == DEFAULT.name:
         return _compiled(graph, target, options)
     found: list[Compiled | None] = []

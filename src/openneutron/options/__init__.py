@@ -199,6 +199,15 @@ class CompileOptions:
     the cost model, with the conversions between float and quantized values. Its operators then compute in float. The summary and
     ``explain`` list them."""
 
+    fold_quantize: bool = option(
+        False,
+        "Write results in the scale of the QUANTIZE behind them: one rounding instead of two, other bytes than the file's.",
+        eiq=(),
+    )
+    """True folds each QUANTIZE of a model that rescales one operator's result into this operator. It then rounds once instead of twice: its result
+    is nearer to the float model, and its bytes may differ from those of LiteRT's kernels for the file. The summary and the JSON list what was
+    folded (docs/how-to/tflite.md)."""
+
     threads: int = option(
         1,
         "Threads that share each kernel call, for the modelled times and the choices that depend on them; a run sets its own number.",

@@ -231,7 +231,8 @@ class Report:
 
     ``inputs`` and ``outputs`` are the storages of the graph's inputs and outputs, named as in
     ``OperatorReport.reads``. ``faults`` are what the audit found in programs of faster schedules, which were
-    therefore not taken. A fault is a mistake in the compiler.
+    therefore not taken. A fault is a mistake in the compiler. ``folded_quantize`` are the results of the QUANTIZE operators that were folded
+    into the operators before them.
     """
 
     target: str
@@ -267,6 +268,7 @@ class Report:
     kept_bytes: int = 0
     far_bytes: int = 0
     faults: tuple[str, ...] = ()
+    folded_quantize: tuple[str, ...] = ()
 
     @property
     def work(self) -> Work:

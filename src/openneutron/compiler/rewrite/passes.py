@@ -17,6 +17,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
+from openneutron.compiler.legalize.fold_quantize import as_asked
 from openneutron.compiler.legalize.legalize import legalize
 from openneutron.compiler.rewrite import (
     attention,
@@ -483,7 +484,7 @@ def explained(graph: Graph, target: Target, options: CompileOptions) -> tuple[Ex
     compile asks for fewer lists if whole tensors fit."""
     outcomes: list[Outcome] = []
     passes = Passes(target, options.place, frozenset(options.without_passes), outcomes, options.rescale)
-    legal = legalize(graph)
+    legal = legalize(as_asked(graph, options).graph)
     selected = selections(legal, passes=passes)
     if target.jobs is not None:
         off = passes.off | {"attention"}

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Protocol, TypeVar
 
+from openneutron.compiler.legalize.fold_quantize import as_asked
 from openneutron.compiler.legalize.legalize import legalize
 from openneutron.compiler.place.layout import bytes_outside
 from openneutron.compiler.place.prefetch import all_plans
@@ -42,6 +43,7 @@ def pareto(graph: Graph, target: Target, options: CompileOptions = CompileOption
     With constant prefetch, the memory of constants is included, and cycles are those of a port that copies in the background. For a
     Neutron-S, no point has more memory than the chip. Raises BudgetError if the memory of a Neutron-S does not suffice.
     """
+    graph = as_asked(graph, options).graph
     if target.moves_tiles:
         return front(_in_tiles(graph, target, options))
     outside = bytes_outside(graph, options.place)

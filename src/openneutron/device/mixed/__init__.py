@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from openneutron import targets
 from openneutron.compiler import Compiled, CompileOptions, Prepared, prepared
 from openneutron.compiler.cost.cycles import cpu_rows
+from openneutron.compiler.legalize.fold_quantize import as_asked
 from openneutron.compiler.legalize.partition import OnNpu, Partitioning, operator_title
 from openneutron.compiler.search.shortfall import over_budget
 from openneutron.device import converter as converters
@@ -106,7 +107,7 @@ class CompiledFile:
 
     def intermediates(self) -> dict[str, bytes]:
         """Return each partition as a stock ``.tflite``, and as a listing of its program or as the converted ``.tflite``,
-        by file name."""
+        by file name. With ``fold_quantize`` the stock ``.tflite`` is the folded one, whose bytes the program computes."""
         made = {}
         if self.converted:
             for index, (partition, conversion) in enumerate(
@@ -115,7 +116,7 @@ class CompiledFile:
                 made[f"{part_name(index)}.tflite"] = write(partition.graph)
                 made[f"{part_name(index)}_neutron.tflite"] = conversion.file or b""
         for index, part in enumerate(self.parts):
-            made[f"{part_name(index)}.tflite"] = write(part.graph)
+            made[f"{part_name(index)}.tflite"] = write(as_asked(part.graph, self.options).graph)
             made[f"{part_name(index)}.txt"] = listing(decode(part.program), cpu_rows(self.target)).encode()
         return made
 

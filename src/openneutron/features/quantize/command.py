@@ -20,7 +20,7 @@ from openneutron.features.report.units import size_text
 WITHOUT = (
     *("sram_budget", "io_place", "prefetch_constants", "threads", "effort", "check", "without_passes", "profile"),
     *(*OF_CONVERTERS, "operators_not_to_delegate", "any_runtime", "cache"),
-    *("cpu", "cut_by_cost", "input_format", "normalize", "input_size"),
+    *("cpu", "cut_by_cost", "fold_quantize", "input_format", "normalize", "input_size"),
 )
 """The options of a compile that do not change the quantized model."""
 

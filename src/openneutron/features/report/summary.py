@@ -402,6 +402,11 @@ class Summary:
         mistake in the compiler, to be reported."""
         return tuple(fault for part in self.partitions for fault in part.report.faults)
 
+    @property
+    def folded_quantize(self) -> tuple[str, ...]:
+        """Return the results of the QUANTIZE operators that were folded into the operators before them."""
+        return tuple(name for part in self.partitions for name in part.report.folded_quantize)
+
     def _repr_html_(self) -> str:
         # Imported here: the texts are made of this class.
         from openneutron.features.report.notebook import summary_html
@@ -435,6 +440,7 @@ class Summary:
             "sram_budget_bytes": self.budget_bytes,
             "outputs": [item.to_dict() for item in self.outputs],
             "faults": list(self.faults),
+            "folded_quantize": list(self.folded_quantize),
         }
 
 
@@ -462,6 +468,7 @@ def _partition_dict(summary: Summary, part: PartitionSummary, details: bool) -> 
         **{key: value for key, value in figures.items() if key not in NOT_SHOWN},
         "states": list(part.report.states),
         "faults": list(part.report.faults),
+        "folded_quantize": list(part.report.folded_quantize),
     }
     if details:
         texts = [call.idle for call in part.report.operators]

@@ -130,7 +130,7 @@ def summary_rows(summary: Summary, advice: Sequence[Advice] = ()) -> list[tuple[
     if summary.delegated:
         kinds = Counter(item.operator for item in summary.delegated if item.computes)
         rows.append(("", ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())))
-    rows.append(("On the CPU", _cpu_kernels_text(summary)))
+    rows += [("On the CPU", _cpu_kernels_text(summary)), ("Folded", _folded_text(summary))]
     if summary.conversions:
         rows.append(("Conversions", f"{summary.conversions} between int8 and int16"))
     if summary.partitions:
@@ -184,6 +184,13 @@ def _cpu_kernels_text(summary: Summary) -> str:
     if said and own:
         said.append(f"{own} by ExecuTorch's own kernels")
     return "; ".join(said)
+
+
+def _folded_text(summary: Summary) -> str:
+    """Return how many QUANTIZE are folded, in words; empty where none is."""
+    count = len(summary.folded_quantize)
+    said = "one rounding instead of two, not the file's bytes"
+    return f"{count} QUANTIZE into the operators before them: {said}" if count else ""
 
 
 def _reason_text(summary: Summary) -> str:
