@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -54,3 +57,25 @@ def test_definitions_that_nothing_names_share_an_object(tmp_path: Path, monkeypa
     assert one not in (plain, three) and count == 2
     assert made("-DREAD", "-USIZE") == (one, 1)
     assert made("-O1", "-DREAD")[1] == 2
+
+
+ALONE = """
+from tests.support.built_once import built_once
+made = built_once("one", lambda folder: (folder / "file").touch())
+assert built_once("one", lambda folder: 1 / 0) == made
+print(made / "file", (made / "file").is_file())
+"""
+
+
+def test_a_process_alone_builds_once_and_leaves_nothing_behind(root: Path, tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != built_once.FOLDER}
+    done = subprocess.run(
+        [sys.executable, "-c", ALONE],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        env=environment | {"TMPDIR": str(tmp_path)},
+    )
+    path, made = done.stdout.split()
+    assert (Path(path).is_relative_to(tmp_path), made, done.stderr) == (True, "True", "")
+    assert [*tmp_path.iterdir()] == []

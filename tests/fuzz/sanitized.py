@@ -31,6 +31,7 @@ from tests.cortex_m33.boards import CORTEX_M33, CORTEX_M55, Board
 from tests.fuzz import cpus
 from tests.fuzz.targets import graph_of, target_of
 from tests.support import oracle
+from tests.support.built_once import built_once
 from tests.support.fuzz_seeds import covering
 from tests.support.objects import compiled
 from tests.support.runtime_builds import INCLUDES, MEMORY_CHECKED, driver_sources, kernel_sources
@@ -102,11 +103,12 @@ def run_here(compiler: str, flags: tuple[str, ...], emulator: tuple[str, ...], r
 
 @functools.cache
 def _runner(compiler: str, flags: tuple[str, ...]) -> Path:
-    folder = Path(tempfile.mkdtemp(prefix="openneutron-sanitized-"))
-    sources = [SOURCE, *driver_sources(), *kernel_sources()]
-    objects = compiled(folder, compiler, [*MEMORY_CHECKED, *flags, *INCLUDES], sources)
-    subprocess.run([compiler, *MEMORY_CHECKED, *objects, "-o", folder / "exact_runs"], check=True)
-    return folder / "exact_runs"
+    def build(folder: Path) -> None:
+        sources = [SOURCE, *driver_sources(), *kernel_sources()]
+        objects = compiled(folder, compiler, [*MEMORY_CHECKED, *flags, *INCLUDES], sources)
+        subprocess.run([compiler, *MEMORY_CHECKED, *objects, "-o", folder / "exact_runs"], check=True)
+
+    return built_once("-".join(("exact-runs", Path(compiler).name, *flags)), build) / "exact_runs"
 
 
 def _on_this_computer(runs: Sequence[Run]) -> str:

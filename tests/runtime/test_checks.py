@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import functools
 import subprocess
-import tempfile
 from pathlib import Path
 
 import pytest
 
 from openneutron.isa.rows import KERNEL_BY_NAME
 from tests.runtime import element_calls
+from tests.support.built_once import built_once
 from tests.support.objects import compiled
 from tests.support.runtime_builds import INCLUDES, MEMORY_CHECKED, RUNTIME
 from tests.support.tools import sanitizing_compiler
@@ -21,17 +21,22 @@ ROUNDS = 60_000
 
 @functools.cache
 def program() -> Path:
-    folder = Path(tempfile.mkdtemp(prefix="openneutron-checks-"))
-    lines = (RUNTIME / "kernels" / "kernels.def").read_text().splitlines()
-    wanted = [f", {name}, " for name in element_calls.KERNELS]
-    selected = [line for line in lines if line.startswith("NEUTRON_KERNEL(") and any(name in line for name in wanted)]
-    (folder / "selection.def").write_text("\n".join(selected) + "\n")
-    sources = [Path(__file__).with_name("fuzz_checks.c"), *element_calls.SOURCES]
-    compiler = sanitizing_compiler(MEMORY_CHECKED)
-    definition = f'-DSELECTION="{folder / "selection.def"}"'
-    objects = compiled(folder, compiler, [*MEMORY_CHECKED, *INCLUDES, definition], sources)
-    subprocess.run([compiler, *MEMORY_CHECKED, "-o", "fuzz_checks", *objects], cwd=folder, check=True)
-    return folder / "fuzz_checks"
+    """Return the executable that calls the checks and runs of ``element_calls.KERNELS`` with random words."""
+
+    def build(folder: Path) -> None:
+        lines = (RUNTIME / "kernels" / "kernels.def").read_text().splitlines()
+        wanted = [f", {name}, " for name in element_calls.KERNELS]
+        selected = [
+            line for line in lines if line.startswith("NEUTRON_KERNEL(") and any(name in line for name in wanted)
+        ]
+        (folder / "selection.def").write_text("\n".join(selected) + "\n")
+        sources = [Path(__file__).with_name("fuzz_checks.c"), *element_calls.SOURCES]
+        compiler = sanitizing_compiler(MEMORY_CHECKED)
+        definition = f'-DSELECTION="{folder / "selection.def"}"'
+        objects = compiled(folder, compiler, [*MEMORY_CHECKED, *INCLUDES, definition], sources)
+        subprocess.run([compiler, *MEMORY_CHECKED, "-o", "fuzz_checks", *objects], cwd=folder, check=True)
+
+    return built_once("fuzz-checks", build) / "fuzz_checks"
 
 
 def _is_convolution(kernel: str) -> bool:
