@@ -69,6 +69,7 @@ STYLES: dict[str, tuple[str, Style]] = {
     "int64 to bool": ("int", lambda m, s, k: s.masked_fill(~_pad(k).bool(), -1e9)),
     "pairs": ("float", lambda m, s, k: s + (1 - k[:, None, :, None] * _pad(k)) * -1e9),
     "added input": ("added", lambda m, s, k: s + _pad(k)),
+    "added input and causal": ("added", lambda m, s, k: s + (_pad(k) + m.causal)),
     "causal buffer, sliced": ("float", lambda m, s, k: s.masked_fill(~m.below[:, :, : s.shape[-2], : s.shape[-1]], LOWEST)),
     "causal and padding": ("int", lambda m, s, k: s + m.causal + (1.0 - _pad(k).float()) * LOWEST),
     "causal and padding, bool": ("bool", lambda m, s, k: s.masked_fill(~(m.below & _pad(k)), float("-inf"))),

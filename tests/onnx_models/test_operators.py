@@ -259,6 +259,27 @@ def test_nodes_that_exporters_write_for_one_operator(nodes: Any, operator: str) 
     assert [str(node.target) for node in graph.nodes if node.op == "call_function"] == [f"aten.{operator}"]
 
 
+def test_zeros_for_rows_without_a_key_are_left_out_behind_attention() -> None:
+    """ONNX's definition of Attention has this choice. A choice by another maximum stays."""
+    written, constants = of_attention()
+    guard = [
+        helper.make_node("ReduceMax", ["mask", "last"], ["most"]),
+        helper.make_node("Equal", ["most", "infinite"], ["hidden"]),
+        helper.make_node("Where", ["hidden", "zero", "f"], ["g"]),
+        helper.make_node("MatMul", ["g", "x"], ["y"]),
+    ]
+    x, mask = np.abs(random(1, 4, 3, 3)) + 1, random(3, 3)
+    mask[0, 1] = -np.inf
+    for axis, choices in (-1, []), (0, ["aten.where.self"]):
+        constants |= {"last": np.array([axis]), "infinite": np.float32(-np.inf), "zero": np.float32(0)}
+        known = {name: value for name, value in constants.items() if name != "mask"}
+        made = model([*written[:-1], *guard], {"x": [1, 4, 3, 3], "mask": [3, 3]}, ["y"], known)
+        both(made, {"x": x, "mask": mask})
+        module, _ = module_of(made, "net.onnx")
+        graph = torch.export.export(module, (torch.from_numpy(x), torch.from_numpy(mask))).graph
+        assert [str(node.target) for node in graph.nodes if "where" in str(node.target)] == choices
+
+
 def test_a_maximum_of_another_axis_makes_no_softmax() -> None:
     nodes, constants = of_softmax()
     made = model(nodes, {"x": [1, 4, 3, 3]}, ["y"], {**constants, "axis": np.array([2])})

@@ -159,6 +159,28 @@ def _log_softmax(node: NodeView, x: Tensor) -> Values:
     return F.log_softmax(x, node.get("axis"))
 
 
+@_ends("Where")
+def _find_guarded_softmax(importer: Importer, node: NodeView, inputs: tuple[str, ...]) -> Idiom | None:
+    """Find the softmax of scores plus a mask with a choice of 0 for rows whose mask is all ``-inf``, as ONNX defines Attention.
+
+    The choice is left out: the mask of int8 scores has no ``-inf``, and nobody uses the result of a row without a key.
+    """
+    softmax, equal = _made_by(importer, inputs[2], "Softmax"), _made_by(importer, inputs[0], "Equal")
+    masked = softmax and _made_by(importer, softmax.inputs[0], "Add")
+    operands = equal and _constant_and_other(importer, equal.inputs)
+    largest = operands and _made_by(importer, operands[1], "ReduceMax")
+    zero = importer.constants.get(inputs[1])
+    if not softmax or not masked or not operands or not largest or zero is None or zero.any():
+        return None
+    last = importer.shapes[softmax.outputs[0]].dim() - 1
+    axis = softmax.node.get("axis", -1 if softmax.node.version >= 13 else 1)
+    if axis not in (-1, last) or not np.isneginf(operands[0]).all() or largest.inputs[0] not in masked.inputs:
+        return None
+    if _axis(importer, largest) != importer.shapes[largest.inputs[0]].dim() - 1:
+        return None
+    return Idiom("Softmax", {"axis": -1}, softmax.inputs)
+
+
 # -- a mean as a sum over the number of its terms ----------------------------------------------------------------------
 
 

@@ -31,6 +31,7 @@ from openneutron.pytorch.graph.rewriting import (
     constant_of,
     finished,
     number_of,
+    only_user,
     retrace,
 )
 from openneutron.pytorch.operators.annotations import MASKED
@@ -312,8 +313,10 @@ class _Made:
     def _without_in_sum(self, node: Node, factor: float, scores: Node) -> Node | None:
         first, second = node.args
         sign = -1.0 if node.target is _aten.sub.Tensor else 1.0
-        if not isinstance(first, Node) or not isinstance(second, Node) or _input_behind(first):
+        if not isinstance(first, Node) or not isinstance(second, Node):
             return node
+        if _input_behind(first):
+            return self._bounded(node, factor * sign) if _is_added(node) else node  # the input may be the scores
         left = self._without(first, factor, scores)
         right = self._without(second, factor * sign, scores)
         if left is first and right is second:
@@ -323,6 +326,16 @@ class _Made:
         if left is None:
             return right if sign > 0 else self._call(scores, node, _aten.neg.default, right)
         return self._call(scores, node, node.target, left, right)
+
+    def _bounded(self, mask: Node, factor: float) -> Node:
+        """Return a float input plus a constant mask with both at least ``MASKED``; the sum itself if the constant hides nothing."""
+        source, constant = mask.args
+        known = constant_of(self.module, constant)
+        if factor != 1 or known is None or not bool((known <= MASKED).any()) or not isinstance(source, Node):
+            return mask
+        held = add_constant(self.module, mask, f"{mask.name}_mask", known.clamp(min=MASKED), mask)
+        total = self._call(mask, mask, _aten.add.Tensor, self._ended(source, factor), held)
+        return self._call(mask, mask, _aten.clamp.default, total, MASKED)
 
     def _ended(self, node: Node, factor: float) -> Node:
         """Return the node with a clamp to at least ``MASKED``, if it is a float input of the model that is added to
@@ -526,6 +539,14 @@ def _input_behind(node: Node) -> Node | None:
     while _moves_elements(node) and len(node.all_input_nodes) == 1:
         node = node.args[0]
     return node if node.op == "placeholder" and dtype_of(node) == torch.float32 else None
+
+
+def _is_added(node: Node) -> bool:
+    """Return whether the only reader of a node, or of its clamp, adds it to something else, as a mask is added to scores."""
+    reader = only_user(node)
+    if reader is not None and reader.target in _CLAMPS:
+        node, reader = reader, only_user(reader)
+    return reader is not None and reader.target is _aten.add.Tensor and reader.args[1] is node
 
 
 def _least(node: Node) -> float:
