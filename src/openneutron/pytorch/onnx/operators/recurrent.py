@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from openneutron.pytorch.onnx.operators.table import NodeView, Refused, Values, converts, integers
@@ -25,8 +26,8 @@ _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "sigmoid": torch.sigmoid,
     "tanh": torch.tanh,
     "relu": torch.relu,
-    "softsign": torch.nn.functional.softsign,
-    "softplus": torch.nn.functional.softplus,
+    "softsign": F.softsign,
+    "softplus": F.softplus,
 }
 
 Array = np.ndarray[Any, Any]
@@ -148,33 +149,35 @@ def _steps(
         h, c = (None if state is None else state[place] for state in (h0, c0))
         w, r = node.constant(f"w_{place}", weights[place]), node.constant(f"r_{place}", recurrence[place])
         hidden = r.shape[1]
-        first, second = np.split(bias[place], 2)
-        wb, rb = node.constant(f"wb_{place}", first), node.constant(f"rb_{place}", second)
+        # Products with the state add no bias: it is part of the product with the input, except behind a GRU's reset gate.
+        of_input, of_state = np.split(bias[place], 2)
+        behind = 2 * hidden if node.operator == "GRU" and node.get("linear_before_reset", 0) else None
+        joined = of_input.copy()
+        joined[:behind] += of_state[:behind]
+        wb, rb = node.constant(f"wb_{place}", joined), node.constant(f"rb_{place}", of_state[2 * hidden :])
         made: list[Tensor] = []
 
-        def recurred(
-            state: Tensor | None, first: int = 0, last: int | None = None, r: Tensor = r, rb: Tensor = rb
-        ) -> Tensor:
-            return rb[first:last] if state is None else torch.nn.functional.linear(state, r[first:last], rb[first:last])
+        def plus_state(value: Tensor, state: Tensor | None, r: Tensor = r) -> Tensor:
+            return value if state is None else value + F.linear(state, r)
 
         order = range(x.shape[0] - 1, -1, -1) if place == 1 else range(x.shape[0])
         for step in order:
-            a = torch.nn.functional.linear(x[step], w, wb)
+            a = F.linear(x[step], w, wb)
             if node.operator == "RNN":
-                h = f(clipped(a + recurred(h)))
+                h = f(clipped(plus_state(a, h)))
             elif node.operator == "GRU":
                 g = rest[0]
-                az, ar, ah = a.split(hidden, -1)
-                hz, hr = recurred(h, 0, 2 * hidden).split(hidden, -1)
-                update, reset = f(clipped(az + hz)), f(clipped(ar + hr))
-                if node.get("linear_before_reset", 0):
-                    new = ah + reset * recurred(h, 2 * hidden)
+                gates = plus_state(a.narrow(-1, 0, 2 * hidden), h, r[: 2 * hidden])
+                update, reset = (f(clipped(part)) for part in gates.split(hidden, -1))
+                new = a.narrow(-1, 2 * hidden, hidden)
+                if behind:
+                    new = new + reset * (rb if h is None else F.linear(h, r[behind:], rb))
                 else:
-                    new = ah + recurred(None if h is None else reset * h, 2 * hidden)
+                    new = plus_state(new, None if h is None else reset * h, r[2 * hidden :])
                 h = _plus((1 - update) * g(clipped(new)), update, h)
             else:
                 g, k = rest
-                ai, ao, af, ac = (a + recurred(h)).split(hidden, -1)
+                ai, ao, af, ac = plus_state(a, h).split(hidden, -1)
                 if peepholes is not None:
                     pi, po, pf = (
                         node.constant(f"p_{place}_{number}", part)
