@@ -32,6 +32,7 @@ from bench import (
     fit_cost,
     fit_cpu,
     frames,
+    llama_cpp,
     module_to_pte,
     neutron_s,
     prefetch,
@@ -67,6 +68,7 @@ SECTIONS = {
     "fit_cost": fit_cost,
     "fit_cpu": fit_cpu,
     "frames": frames,
+    "llama_cpp": llama_cpp,
     "boards": boards,
     "cached": cached,
     "calibration": calibration,
@@ -87,6 +89,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--cmsis-nn", metavar="FOLDER", help="a checkout of CMSIS-NN, for cortex_m")
     parser.add_argument("--page", action="store_true", help="write the section's page of the documentation too")
     parser.add_argument("--litert", metavar="FOLDER", help="LiteRT for aarch64, for cortex_a (bench/cortex_a.py)")
+    parser.add_argument("--llama-cpp", metavar="FOLDER", help="the sdist of llama-cpp-python, for llama_cpp")
     parser.add_argument(
         "--qemu",
         action="store_true",

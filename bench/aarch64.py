@@ -56,9 +56,10 @@ def _command(defined: tuple[str, ...]) -> tuple[str, ...]:
     return required("qemu-aarch64"), "-cpu", CPU, "-B", "0", "-plugin", arguments, f"./{runner}"
 
 
-def run(cases: Sequence[Case], defined: tuple[str, ...] = ()) -> list[Done]:
-    """Return the result of each case; a tick is an instruction. ``defined``: further flags for the compiler."""
+def run(cases: Sequence[Case], defined: tuple[str, ...] = (), loads: bool = False) -> list[Done]:
+    """Return the result of each case; a tick is an instruction, or a loaded byte. ``defined``: further flags for the compiler."""
     folder = Path(_folder().name)
     (folder / "cases").write_bytes(encoded(cases))
-    _call(*_command(defined))
+    *machine, arguments, runner = _command(defined)
+    _call(*machine, arguments + (",loads=1" if loads else ""), runner)
     return decoded(cases, (folder / "results").read_bytes())

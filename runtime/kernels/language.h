@@ -189,10 +189,24 @@ typedef struct {
     float factor, scale;
 } NeutronRowScale;
 
+#if NEUTRON_VECTORS && defined(__aarch64__)
+#include "quantize_neon.h"
+#else
+/* Vectors take the first values of a row: here none. */
+static NEUTRON_INLINE int32_t neutron_most_of(const NeutronFloat *x, int32_t count, int32_t *bits) {
+    (void)x, (void)count, (void)bits;
+    return 0;
+}
+static NEUTRON_INLINE int32_t neutron_quantize_some(int8_t *to, const NeutronFloat *x, int32_t count, float factor) {
+    (void)to, (void)x, (void)count, (void)factor;
+    return 0;
+}
+#endif
+
 static NEUTRON_INLINE NeutronRowScale neutron_row_scale(const NeutronFloat *x, int32_t count, float limit) {
     /* Magnitudes have the order of their bits; what is no number has larger ones than infinity. */
     int32_t bits = 0;
-    for (int32_t i = 0; i < count; i++) {
+    for (int32_t i = neutron_most_of(x, count, &bits); i < count; i++) {
         const int32_t magnitude = (int32_t)(neutron_bits_of(x[i]) & 0x7FFFFFFFu), known = magnitude > 0x7F800000 ? 0 : magnitude;
         bits = known > bits ? known : bits;
     }
@@ -207,7 +221,9 @@ static NEUTRON_INLINE void neutron_quantize_8(int8_t *to, const NeutronFloat *x,
         memset(to, 0, (size_t)count);
         return;
     }
-    for (int32_t i = 0; i < count; i++) to[i] = (int8_t)neutron_stored(x[i] * scale.factor, 127.0f);
+    for (int32_t i = neutron_quantize_some(to, x, count, scale.factor); i < count; i++) {
+        to[i] = (int8_t)neutron_stored(x[i] * scale.factor, 127.0f);
+    }
 }
 
 #endif

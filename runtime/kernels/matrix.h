@@ -106,6 +106,15 @@ typedef struct {
     int32_t columns, mantissa, shift, bias;
 } NeutronNibbles;
 
+/* Sets the scale of a group. */
+static NEUTRON_INLINE void neutron_set_scale(NeutronNibbles *nibbles, const uint8_t *decode_scale, int8_t decode_bias) {
+    uint16_t scale;
+    memcpy(&scale, decode_scale, sizeof scale);
+    nibbles->mantissa = scale & 1023;
+    nibbles->shift = scale >> 10 > 30 ? 30 : scale >> 10; /* products are below 2^18: with 30 or more they are 0 */
+    nibbles->bias = decode_bias;
+}
+
 /* Writes the integers of a group. */
 typedef void (*NeutronDecode)(int8_t *to, const NeutronNibbles *of);
 
@@ -158,9 +167,13 @@ static inline int8x8_t neutron_decoded_eight(const int32_t *weights, const Neutr
     return vqmovn_s16(vcombine_s16(halves[0], halves[1]));
 }
 
-static inline void neutron_decode_vector(int8_t *to, const NeutronNibbles *of) {
+static inline int8x16_t neutron_decode_table(const NeutronNibbles *of) {
     static const int32_t weights[16] = {0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1};
-    const int8x16_t table = vcombine_s8(neutron_decoded_eight(weights, of), neutron_decoded_eight(weights + 8, of));
+    return vcombine_s8(neutron_decoded_eight(weights, of), neutron_decoded_eight(weights + 8, of));
+}
+
+static inline void neutron_decode_vector(int8_t *to, const NeutronNibbles *of) {
+    const int8x16_t table = neutron_decode_table(of);
     const uint8_t *from = of->from;
     for (int32_t i = 0; i < of->columns; i += NEUTRON_MATRIX_STEP, from += of->pitch) {
         const uint8x8_t bytes = vld1_u8(from);
@@ -229,11 +242,7 @@ static NEUTRON_INLINE int32_t neutron_matrix_piece(const NeutronMatrixWords *m, 
     NeutronNibbles nibbles = {.from = row->from + (size_t)(k / NEUTRON_MATRIX_STEP) * row->pitch, .pitch = row->pitch, .columns = m->group};
     const size_t of_group = (size_t)(m->group / NEUTRON_MATRIX_STEP) * row->pitch;
     for (int32_t i = 0; i < count; i += m->group, decode += row->decode_pitch, nibbles.from += of_group) {
-        uint16_t scale;
-        memcpy(&scale, row->decode_scales + 2 * decode, sizeof scale);
-        nibbles.mantissa = scale & 1023;
-        nibbles.shift = scale >> 10 > 30 ? 30 : scale >> 10; /* products are below 2^18: with 30 or more they are 0 */
-        nibbles.bias = row->decode_biases[decode];
+        neutron_set_scale(&nibbles, row->decode_scales + 2 * decode, row->decode_biases[decode]);
         decode_group(buffer + i, &nibbles);
     }
     *values = buffer;

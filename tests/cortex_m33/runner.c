@@ -56,12 +56,15 @@ typedef struct {
     uint32_t operator_index, kernel_id, ticks;
 } CallTicks;
 
+#ifndef MOST_DATA /* bytes of a run's inputs, and of its outputs */
+#define MOST_DATA (1 << 19)
+#endif
 #define MAX_BINDINGS 16
 #define MAX_CALLS 65536u
 #define LARGE __attribute__((section(".large"), aligned(16)))
 static uint8_t flash[1 << 21] __attribute__((section(".flash"), aligned(16)));
-static uint8_t scratch[1 << 21] __attribute__((aligned(16))), prefetch[1 << 20] __attribute__((aligned(16)));
-LARGE static uint8_t microcode[(1 << 18) + 16], weights[(1 << 23) + 16], inputs[1 << 19], outputs[1 << 19];
+static uint8_t scratch[4 * MOST_DATA] __attribute__((aligned(16))), prefetch[1 << 20] __attribute__((aligned(16)));
+LARGE static uint8_t microcode[(1 << 18) + 16], weights[(1 << 23) + 16], inputs[MOST_DATA], outputs[MOST_DATA];
 LARGE static uint8_t state[1 << 16] __attribute__((aligned(16)));
 LARGE static uint8_t profile[1 << 16], context[256 + 8];
 LARGE static CallTicks calls[MAX_CALLS];

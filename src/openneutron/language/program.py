@@ -48,7 +48,7 @@ SOURCE, SOURCE_SPAN = "source", "source_span"
 TOGETHER, TOGETHER_IN_DDR = 8, 32
 """The tokens for which the CPU goes over a row of weights once: on a microcontroller, and where an operating system has threads."""
 
-_ON_CPU = {
+ON_CPU = {
     bits: jobs.KnownSizes(frozenset({jobs.MACS}), frozenset(), most)
     for bits, most in ((8, MOST_INPUTS), (4, jobs.INT4_MOST_K))
 }
@@ -131,7 +131,7 @@ class _Calls:
                 assert facts is not None
                 release, sizes = jobs.release(facts.release.value[0]).name, known_sizes(facts)
             else:
-                release, sizes = jobs.RELEASES[0].name, _ON_CPU[matrix.bits]
+                release, sizes = jobs.RELEASES[0].name, ON_CPU[matrix.bits]
             self.packed[key] = JobWeights(matrix.values, release, sizes, matrix.int4)
         return self.packed[key]
 
