@@ -84,8 +84,10 @@ def export(
         from openneutron.pytorch.language.package import packaged
     words = _tokenizer_of(model) if tokenizer is None else Path(tokenizer)
     known = None if words is None else identity(words)
-    if not 1 <= chunk <= context:
-        raise InvalidOptionError(f"chunk: {chunk} tokens; a run takes 1 to {context}, the positions of the cache.")
+    if context > 0 and not 1 <= chunk <= context:
+        raise InvalidOptionError(
+            f"chunk: {chunk} tokens; a run takes 1 to {context}, the positions of the cache. Give chunk={context} or less."
+        )
     decoder = decoder_of(
         model,
         context=context,

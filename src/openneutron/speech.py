@@ -27,7 +27,7 @@ from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.language.decoder import Decoder
 from openneutron.language.model import Interface
 from openneutron.language.program import Plan, compiled
-from openneutron.language.sound import ENCODER, HERTZ, HOP, log_mel
+from openneutron.language.sound import ENCODER, HERTZ, HOP, check_sounds, log_mel
 from openneutron.language.times import chooser
 from openneutron.options import DRIVER, INT8, CompileOptions, QuantizationOptions
 from openneutron.targets import described, host_with_jobs
@@ -97,11 +97,15 @@ def export(
     facts = module.config
     context = facts.max_target_positions if context is None else context
     if not 1 <= chunk <= context:
-        raise InvalidOptionError(f"chunk: {chunk} tokens; a run takes 1 to {context}, the positions of the cache.")
+        raise InvalidOptionError(
+            f"chunk: {chunk} tokens; a run takes 1 to {context}, the positions of the cache. Give chunk={context} or less."
+        )
     words = whisper.words_of(module, language, task)
     if transcripts is not None:
         whisper.check_transcripts(transcripts, len(calibration or ()), context - len(words.prompt), facts.vocab_size)
     frames = 2 * facts.max_source_positions
+    if calibration is not None:
+        check_sounds(calibration)
     sounds = examples(frames, seed) if calibration is None else calibration
     features = whisper.batches([log_mel(each, facts.num_mel_bins, frames) for each in sounds])
     moments = None

@@ -53,6 +53,16 @@ def test_a_model_that_is_none(refused: Refused, given: str, message: str) -> Non
     assert refused("explain", given) == message
 
 
+def test_a_folder_of_transformers(refused: Refused, folder: Path) -> None:
+    (folder / "llama").mkdir()
+    (folder / "llama" / "config.json").write_text("{}")
+    for given in ("llama", "./llama"):
+        assert refused("compile", given) == (
+            "'llama' is a folder of transformers. A language model's is for openneutron.llm.export, Whisper's for openneutron.speech.export. "
+            f"MODEL is {FORMS}."
+        )
+
+
 def test_a_file_of_another_kind(refused: Refused, folder: Path) -> None:
     (folder / "text.tflite").write_text("no flatbuffer at all")
     message = "'text.tflite' is no LiteRT model: bytes 4 to 7 are b'latb'; a .tflite file has b'TFL3' there."

@@ -145,6 +145,10 @@ def test_unknown_models_are_refused(tmp_path: Path) -> None:
         "model: a module Linear without a config; a causal language model of transformers has one. A state dict can be given with a config."
     )
     assert message(tmp_path) == f"{tmp_path}: it has no config.json; a folder of a language model has one."
+    assert message("hub/a-model") == (
+        "hub/a-model: there is no such folder. Nothing is downloaded: give the folder that has the model's config.json, safetensors files "
+        "and tokenizer.json."
+    )
     LlamaConfig(**{key: value for key, value in CONFIGS["llama"].items() if key != "model_type"}).save_pretrained(
         tmp_path
     )
@@ -215,6 +219,10 @@ def test_wrong_calibration_is_refused() -> None:
     assert message(model, InvalidOptionError, calibration=[]) == (
         "calibration: it has no text; a few texts of some hundred tokens are enough."
     )
+    for texts in (["a text"], [1, 2], [[1, 2.5]]):
+        assert message(model, InvalidOptionError, calibration=texts) == (
+            "calibration: text 0 is no list of tokens, which are integers. Encode it with the model's tokenizer."
+        )
     assert message(model, InvalidOptionError, calibration=[[1] * 65]) == (
         "calibration: text 0 has 65 tokens; this model reads 1 to 64."
     )
@@ -239,7 +247,7 @@ def test_repair_gives_8_bits_to_the_layers_that_need_them() -> None:
     before, least = loose.repair.before, tight.repair.after
     assert (
         str(loose.repair)
-        == f"KL divergence {before:.4f} nats a token, at most 10 asked for: all layers keep their bits."
+        == f"KL divergence {before:.3g} nats a token, at most 10 asked for: all layers keep their bits."
     )
     assert str(tight.repair).endswith("More than the 1e-06 asked for: int8 weights do not reach it.")
     between = decoder_of(model, repair=(before + least) / 2, **options)

@@ -76,8 +76,8 @@ def test_the_command_prints_the_text(folder: Path, wanted: list[int], capsys: py
     assert shown.out == words.decode(wanted[:20]) + "\n"
     count = len(words.encode(PROMPT))
     assert re.fullmatch(
-        rf"{count} tokens of prompt, 20 tokens; simulated: \S+ s to the first token, \S+ tokens/s after it\n"
-        r"modelled on i.MX 95 with six cores: \S+ s to the first token \(\S+ to \S+\), \S+ tokens/s after it \(\S+ to \S+\)\n",
+        rf"{count} tokens of prompt, 20 tokens; simulated: [\d.]+ s to the first token, [\d,.]+ tokens/s after it\n"
+        r"modelled on i.MX 95 with six cores: [\d.]+ s to the first token \([\d.]+ to [\d.]+\), [\d,.]+ tokens/s after it \([\d,.]+ to [\d,.]+\)\n",
         shown.err,
     )
     assert main([*arguments, "--json", "--threads", "2"]) == 0

@@ -32,4 +32,9 @@ def test_an_exported_model_computes_what_the_reference_does(name: str, target: s
 def test_wrong_options_are_refused() -> None:
     with pytest.raises(InvalidOptionError) as raised:
         llm.export(None, config=CONFIGS["llama"], context=32, chunk=64)
-    assert str(raised.value) == "chunk: 64 tokens; a run takes 1 to 32, the positions of the cache."
+    assert str(raised.value) == (
+        "chunk: 64 tokens; a run takes 1 to 32, the positions of the cache. Give chunk=32 or less."
+    )
+    with pytest.raises(InvalidOptionError) as raised:
+        llm.export(None, config=CONFIGS["llama"], context=0)
+    assert str(raised.value) == "context: 0 positions; this model has 1 to 64."

@@ -18,8 +18,10 @@ from openneutron import speech, targets
 from openneutron.cli import main
 from openneutron.device.simulator import Simulator
 from openneutron.errors import InvalidModelError, InvalidOptionError
+from openneutron.features.report.page.language import language_facts
 from openneutron.language.generation import heard, tokens
 from openneutron.language.model import LanguageModel
+from openneutron.language.model import found as found_in
 from openneutron.language.program import Plan, compiled, never
 from openneutron.language.sound import Encoder, Floats, log_mel, read_wav
 from openneutron.language.text import Tokenizer
@@ -218,15 +220,40 @@ def test_the_command_writes_down_a_sound(
         assert capsys.readouterr() == ("", f"error: {message}\n")
 
 
-def test_wrong_options_and_models_are_refused(exported: speech.Exported) -> None:
+def test_the_report_counts_layers_and_names_cross_attention(exported: speech.Exported) -> None:
+    facts = language_facts(*found_in(exported.pte, "m.pte"), len(exported.pte))
+    assert facts.layers == 2
+    names = {part.name for phase in facts.phases for part in phase.parts}
+    assert {"cross attention", "keys, values of the encoder"} < names and not any("_" in name for name in names)
+    whys = {part.why for phase in facts.phases for part in phase.parts if part.shape}
+    assert whys == {"the CPU alone is faster for every product of this program"}
+
+
+def test_wrong_options_and_models_are_refused(exported: speech.Exported, tmp_path: Path) -> None:
     with pytest.raises(
-        InvalidOptionError, match=r"^chunk: 50 tokens; a run takes 1 to 40, the positions of the cache\.$"
+        InvalidOptionError,
+        match=r"^chunk: 50 tokens; a run takes 1 to 40, the positions of the cache\. Give chunk=40 or less\.$",
     ):
         speech.export(None, config=CONFIG, chunk=50)
+    for sounds, message in (
+        ([], "calibration: it has no sound; give a few with speech."),
+        *(
+            (
+                [speech.examples(FRAMES, 0, 1)[0], wrong],
+                "calibration: sound 1 is no row of float32 samples from -1 to 1. openneutron.language.sound.read_wav reads a WAV file.",
+            )
+            for wrong in ("speech.wav", np.zeros(9, np.int16), np.zeros((2, 9), np.float32))
+        ),
+    ):
+        with pytest.raises(InvalidOptionError, match=f"^{re.escape(message)}$"):
+            speech.export(None, config=CONFIG, calibration=sounds)
     llama = {"model_type": "llama", "vocab_size": 10}
     message = "model: its type is 'llama'; known is 'whisper', a WhisperForConditionalGeneration."
     with pytest.raises(InvalidModelError, match=f"^{re.escape(message)}$"):
         whisper.opened(None, whisper.config_of(llama), 0)
+    (tmp_path / "config.json").write_text(json.dumps(llama))
+    with pytest.raises(InvalidModelError, match=f"^{re.escape(message)}$"):
+        whisper.opened(tmp_path, None, 0)
     with LanguageModel(exported.pte, "m.pte") as model:
         message = "'m.pte': a run without a source; give it the encoder's result first."
         with pytest.raises(InvalidOptionError, match=f"^{re.escape(message)}$"):

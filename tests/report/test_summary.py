@@ -18,7 +18,7 @@ from openneutron.features.report import Summary, of_compiled_file
 from openneutron.features.report.latency import latency_text
 from openneutron.features.report.table import short_name
 from openneutron.features.report.text import calls_table, memory_table, on_cpu_table, plain, summary_rows
-from openneutron.features.report.units import count_text, duration_text, range_text, size_text
+from openneutron.features.report.units import count_text, duration_text, number_text, range_text, size_text
 from openneutron.features.sweep.shown import sweep_table
 from openneutron.ir.graph import OnCpu
 from tests.support.litert_files import mixed_file
@@ -300,6 +300,14 @@ def test_words_for_figures() -> None:
     assert [count_text(count) for count in (999, 1000, 12_345_678, 2 * 10**9)] == ["999", "1.0 k", "12.3 M", "2.0 G"]
     assert [duration_text(time) for time in (0.0201, 0.9, 1.0, 1234.5)] == ["20 us", "900 us", "1.00 ms", "1,234.50 ms"]
     assert [duration_text(time) for time in (0, 0.000406, 0.0094, 0.00996)] == ["0 us", "0.4 us", "9.4 us", "10 us"]
+    assert [number_text(value) for value in (0, 3.84e-05, 0.0231, 4.005, 26, 3994.4)] == [
+        "0",
+        "0.0000384",
+        "0.0231",
+        "4.00",
+        "26.0",
+        "3,994",
+    ]
     assert short_name("a/b/Relu;a/b/BiasAdd") == "a/b/BiasAdd"
     assert short_name("x" * 30 + "tail", 10) == "...xxxtail"
 

@@ -12,7 +12,18 @@ from typing import TypeGuard
 
 from openneutron.device.data.python_function import PythonFunction
 from openneutron.device.files import content, existing, nearest, obstacle
-from openneutron.device.forms import LITERT, MODELS, SAVED_MODEL, Form, Kind, form_of, listed, model_form, of_content
+from openneutron.device.forms import (
+    LITERT,
+    MODELS,
+    SAVED_MODEL,
+    TRANSFORMERS,
+    Form,
+    Kind,
+    form_of,
+    listed,
+    model_form,
+    of_content,
+)
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.options import DataOptions, LoadingOptions, changed
 
@@ -131,7 +142,7 @@ def parse(model: str, compiled: bool = False) -> ModelSource:
         )
     form = form_of(path)
     words = f"a built-in name, file.py:function, or a {listed(MODELS)} file"
-    if form is None and not path.suffix and path.name == model:
+    if form is None and not path.suffix and path.name == model and not (path / TRANSFORMERS).is_file():
         return BuiltInModel(model)
     if form is not None and compiled and _is_compiled(form, path):
         return ModelFile(existing(model), form, is_compiled=True)

@@ -257,6 +257,10 @@ def of_object(model: object) -> Form | None:
     return next((form for form in FORMS if form.library and form.library in packages), None)
 
 
+TRANSFORMERS = "config.json"
+"""The file that a folder of transformers has."""
+
+
 def model_form(path: Path, what: str, words: str, on_command_line: bool = False) -> Form:
     """Return the form of a model's file.
 
@@ -265,6 +269,11 @@ def model_form(path: Path, what: str, words: str, on_command_line: bool = False)
     """
     form = form_of(path)
     if form is None:
+        if (path / TRANSFORMERS).is_file():
+            raise InvalidModelError(
+                f"'{path}' is a folder of transformers. A language model's is for openneutron.llm.export, Whisper's for "
+                f"openneutron.speech.export. {what[0].upper()}{what[1:]} is {words}."
+            )
         raise InvalidModelError(f"'{path}' is no model: {what} is {words}.")
     if not form.reader:
         raise InvalidModelError(

@@ -160,12 +160,12 @@ class Repair:
 
     def __str__(self) -> str:
         if not self.places:
-            return f"KL divergence {self.before:.4f} nats a token, at most {self.most:g} asked for: all layers keep their bits."
+            return f"KL divergence {self.before:.3g} nats a token, at most {self.most:g} asked for: all layers keep their bits."
         names = ", ".join(f"layer {number} {name}" for number, name in sorted(self.places))
         reached = (
             "" if self.after <= self.most else f" More than the {self.most:g} asked for: int8 weights do not reach it."
         )
-        return f"KL divergence {self.before:.4f} nats a token, {self.after:.4f} with 8 bits for {names}.{reached}"
+        return f"KL divergence {self.before:.3g} nats a token, {self.after:.3g} with 8 bits for {names}.{reached}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

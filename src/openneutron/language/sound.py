@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import wave
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -57,6 +58,18 @@ def read_wav(path: Path) -> Floats:
     samples = np.frombuffer(frames[: len(frames) // (2 * channels) * 2 * channels], "<i2").reshape(-1, channels)
     found: Floats = (samples.mean(axis=1) / 32768).astype(np.float32)
     return found
+
+
+def check_sounds(sounds: Sequence[Floats], option: str = "calibration") -> None:
+    """Raise InvalidOptionError for sounds that are no rows of floating-point samples."""
+    if not len(sounds):
+        raise InvalidOptionError(f"{option}: it has no sound; give a few with speech.")
+    for number, sound in enumerate(sounds):
+        samples = np.asarray(sound)
+        if samples.ndim != 1 or not samples.size or samples.dtype.kind != "f":
+            raise InvalidOptionError(
+                f"{option}: sound {number} is no row of float32 samples from -1 to 1. openneutron.language.sound.read_wav reads a WAV file."
+            )
 
 
 def mel_scale(hertz: Doubles) -> Doubles:

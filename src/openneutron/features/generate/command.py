@@ -18,7 +18,7 @@ from openneutron.device.files import content, existing
 from openneutron.device.simulator import THREADS, shared_by
 from openneutron.device.third_party import suppressed
 from openneutron.errors import InvalidOptionError
-from openneutron.features.report.units import plural
+from openneutron.features.report.units import number_text, plural
 from openneutron.language.generation import Sampling, heard, pieces, tokens
 from openneutron.language.model import LanguageModel
 from openneutron.language.phases import modelled
@@ -56,9 +56,9 @@ class Watched:
     def text(self, prompt: int) -> str:
         """Return the line about the time, which is that of the simulation on this computer."""
         rate = self.tokens_per_second
-        after = "" if rate is None else f", {rate:.3g} tokens/s after it"
+        after = "" if rate is None else f", {number_text(rate)} tokens/s after it"
         counts = f"{plural(prompt, 'token')} of prompt, {plural(len(self.found), 'token')}"
-        return f"{counts}; simulated: {self.first_seconds:.3g} s to the first token{after}"
+        return f"{counts}; simulated: {number_text(self.first_seconds)} s to the first token{after}"
 
 
 def generate(
@@ -187,8 +187,9 @@ def on_chip(model: LanguageModel, prompt: int) -> str:
         return ""
     (chip, first), (_, later) = found, after
     return (
-        f"modelled on {chip}: {first.seconds:.3g} s to the first token ({first.low:.3g} to {first.high:.3g}), "
-        f"{later.tokens_per_second:.3g} tokens/s after it ({1 / later.high:.3g} to {1 / later.low:.3g})"
+        f"modelled on {chip}: {number_text(first.seconds)} s to the first token "
+        f"({number_text(first.low)} to {number_text(first.high)}), {number_text(later.tokens_per_second)} tokens/s after it "
+        f"({number_text(1 / later.high)} to {number_text(1 / later.low)})"
     )
 
 

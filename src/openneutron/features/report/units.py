@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from math import floor, log10
+
 
 def size_text(size: int) -> str:
     """Return a size in bytes, KiB or MiB."""
@@ -17,6 +19,13 @@ def count_text(count: int) -> str:
         if count >= unit:
             return f"{count / unit:,.1f} {letter}"
     return str(count)
+
+
+def number_text(value: float) -> str:
+    """Return a number with three digits and without an exponent, or as a whole number from 100 on."""
+    if value >= 99.95 or value <= 0:
+        return f"{value:,.0f}"
+    return f"{value:.{2 - floor(log10(value))}f}"
 
 
 def plural(count: int, what: str) -> str:

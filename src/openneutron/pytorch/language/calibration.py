@@ -90,9 +90,13 @@ def check_texts(texts: Sequence[Sequence[int]], most: int, vocabulary: int, opti
     if not len(texts):
         raise InvalidOptionError(f"{option}: it has no text; a few texts of some hundred tokens are enough.")
     for number, text in enumerate(texts):
-        if not 1 <= len(text) <= most:
-            raise InvalidOptionError(f"{option}: text {number} has {len(text)} tokens; this model reads 1 to {most}.")
         tokens = np.asarray(text)
+        if tokens.ndim != 1 or (tokens.size and tokens.dtype.kind not in "iu"):
+            raise InvalidOptionError(
+                f"{option}: text {number} is no list of tokens, which are integers. Encode it with the model's tokenizer."
+            )
+        if not 1 <= len(tokens) <= most:
+            raise InvalidOptionError(f"{option}: text {number} has {len(tokens)} tokens; this model reads 1 to {most}.")
         if tokens.min() < 0 or tokens.max() >= vocabulary:
             wrong = int(tokens.min() if tokens.min() < 0 else tokens.max())
             raise InvalidOptionError(

@@ -132,6 +132,19 @@ def config_of(config: Any) -> Config:
         raise InvalidModelError(f"config: transformers makes no configuration from it: {text}") from None
 
 
+def config_in(folder: Path, kind: str) -> dict[str, Any]:
+    """Return the values in the config.json of a folder of ``kind`` in words. Raises InvalidModelError where there is none."""
+    if not folder.is_dir():
+        raise InvalidModelError(
+            f"{folder}: there is no such folder. Nothing is downloaded: give the folder that has the model's config.json, safetensors files "
+            "and tokenizer.json."
+        )
+    path = folder / "config.json"
+    if not path.is_file():
+        raise InvalidModelError(f"{folder}: it has no config.json; a folder of {kind} has one.")
+    return _json(path)
+
+
 def _opened(model: Any, config: Any, seed: int, stack: ExitStack) -> tuple[Config, Tensors, tuple[int, ...]]:
     """Return the configuration of a model, its tensors, and the tokens that end a text."""
     if isinstance(model, torch.nn.Module):
@@ -147,10 +160,7 @@ def _opened(model: Any, config: Any, seed: int, stack: ExitStack) -> tuple[Confi
         )
     if isinstance(model, (str, Path)):
         folder = Path(model)
-        path = folder / "config.json"
-        if not path.is_file():
-            raise InvalidModelError(f"{folder}: it has no config.json; a folder of a language model has one.")
-        found = config_of(_json(path))
+        found = config_of(config_in(folder, "a language model"))
         generation = folder / "generation_config.json"
         ends = _ends(found, _json(generation) if generation.is_file() else None)
         return found, Folder.opened(folder, stack), ends

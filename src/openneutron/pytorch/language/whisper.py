@@ -15,7 +15,7 @@ from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.language.decoder import Decoder, Floats
 from openneutron.language.quantization import Doubles
 from openneutron.pytorch.language.calibration import check_texts, second_moments
-from openneutron.pytorch.language.decoder import Form, Plan, config_of
+from openneutron.pytorch.language.decoder import Form, Plan, config_in, config_of
 from openneutron.pytorch.language.families import CrossNames, Family
 from openneutron.pytorch.language.tensors import StateDict, missing_package
 
@@ -91,8 +91,7 @@ def opened(model: Any, config: Any, seed: int) -> Any:
     except ImportError as error:
         raise missing_package("A Whisper model", error) from None
     if isinstance(model, (str, Path)):
-        if not (Path(model) / "config.json").is_file():
-            raise InvalidModelError(f"{model}: it has no config.json; a folder of a Whisper model has one.")
+        _check_kind(str(config_in(Path(model), "a Whisper model").get("model_type")))
         model = WhisperForConditionalGeneration.from_pretrained(
             str(model), dtype=torch.float32, local_files_only=True, attn_implementation="sdpa"
         )
@@ -105,10 +104,14 @@ def opened(model: Any, config: Any, seed: int) -> Any:
                 torch.manual_seed(seed)
                 model = WhisperForConditionalGeneration(found)
     kind = getattr(getattr(model, "config", config), "model_type", type(model).__name__)
-    if not isinstance(model, WhisperForConditionalGeneration):
-        raise InvalidModelError(f"model: its type is '{kind}'; known is 'whisper', a WhisperForConditionalGeneration.")
+    _check_kind(kind, isinstance(model, WhisperForConditionalGeneration))
     made: torch.nn.Module = model
     return made.eval()
+
+
+def _check_kind(kind: str, known: bool | None = None) -> None:
+    if not (kind == "whisper" if known is None else known):
+        raise InvalidModelError(f"model: its type is '{kind}'; known is 'whisper', a WhisperForConditionalGeneration.")
 
 
 def batches(features: Sequence[Floats]) -> list[tuple[torch.Tensor]]:

@@ -14,7 +14,7 @@ from openneutron.features.report.page.charts import PART_COLOURS, Chart, Spec, a
 from openneutron.features.report.page.data import ReportData, Row
 from openneutron.features.report.page.document import table, tiles
 from openneutron.features.report.table import Column, Table, right
-from openneutron.features.report.units import count_text, duration_text, plural, size_text
+from openneutron.features.report.units import count_text, duration_text, number_text, plural, size_text
 from openneutron.isa import Microcode, Program, Record, decode
 from openneutron.isa.listing import profile
 from openneutron.isa.microcode import base_text
@@ -38,6 +38,10 @@ TITLES = {
     "activation": "activation",
     "down": "MLP down",
     "logits": "head",
+    "cross_query": "queries of cross attention",
+    "cross_source": "keys, values of the encoder",
+    "cross_attention": "cross attention",
+    "cross_output": "output of cross attention",
 }
 """The words for a call, by the last word of its name (language/program.py)."""
 
@@ -95,7 +99,7 @@ class PhaseTime:
 
     def speed_text(self, seconds: float | None) -> str:
         """Return tokens per second in words; empty where the time is None."""
-        return "" if seconds is None else _number(self.tokens / seconds)
+        return "" if seconds is None else number_text(self.tokens / seconds)
 
     @property
     def range_text(self) -> str:
@@ -157,9 +161,10 @@ def language_facts(interface: Interface, program: Program, file_bytes: int) -> L
         prompts = [(PREFILL, tokens, 0) for tokens in dict.fromkeys((interface.rows, max(later, interface.rows)))]
         single = [(DECODE, 1, position) for position in dict.fromkeys((0, later, interface.context - 1))]
         others = _others(program, microcode, interface.rows)
-        phases = [_phase(work, *each, interface.rows, others) for each in (*prompts, *single)]
+        why = _why_alone(microcode)
+        phases = [_phase(work, *each, interface.rows, others, why) for each in (*prompts, *single)]
         speeds = list(_speeds(work, interface))
-    layers = sum(call.row.name == "cached_attention_f32" for call in microcode.operators)
+    layers = sum(_word(name) == "attention" for name in microcode.names)
     constants = sorted(_weights(microcode, program), key=lambda item: (item.kind != WEIGHTS, -item.size_bytes))
     memory = (*constants, *_caches(microcode, interface, layers), *_arena(microcode))
     return LanguageFacts(
@@ -187,8 +192,21 @@ def _on_npu(work: Work) -> Work:
     return tuple(replace(each, share=Share(1, each.rows)) if isinstance(each, Product) else each for each in work)
 
 
-def _phase(work: Work, kind: str, tokens: int, position: int, rows: int, others: Sequence[LayerPart]) -> PhaseTime:
-    """Return the time of a phase with its parts. ``others`` are the parts of one token that ``phase`` does not count."""
+def _why_alone(microcode: Microcode) -> str:
+    """Return the reason why a program without products on the NPU has none."""
+    target = with_checksum(microcode.target)
+    if target is None or target.jobs is None:
+        return "this target has no NPU that takes products"
+    return "the CPU alone is faster for every product of this program"
+
+
+def _phase(
+    work: Work, kind: str, tokens: int, position: int, rows: int, others: Sequence[LayerPart], why_alone: str
+) -> PhaseTime:
+    """Return the time of a phase with its parts. ``others`` are the parts of one token that ``phase`` does not count.
+
+    ``why_alone`` is the reason why the program has no product on the NPU, if it has none.
+    """
     of = Speeds()
     made = phase(work, tokens, position, rows, of)
     alone = phase(with_jobs_from(work, NEVER), tokens, position, rows, of)
@@ -212,6 +230,7 @@ def _phase(work: Work, kind: str, tokens: int, position: int, rows: int, others:
             cpu[part.name],
             npu.get(part.name),
             of,
+            why_alone,
         )
         for part in made.parts
     ]
@@ -240,7 +259,9 @@ def _seconds_on_npu(work: Work, tokens: int, position: int, rows: int) -> float 
     return phase(with_jobs_from(work, 1), tokens, position, rows).seconds if _has_jobs(work) else None
 
 
-def _part(part: Part, calls: Sequence[object], tokens: int, cpu: float, npu: float | None, of: Speeds) -> LayerPart:
+def _part(
+    part: Part, calls: Sequence[object], tokens: int, cpu: float, npu: float | None, of: Speeds, why_alone: str
+) -> LayerPart:
     """Return a part that ``phase`` counts, in runs of so many tokens, with the reason for its place."""
     products = [each for each in calls if isinstance(each, Product)]
     title = TITLES.get(part.name, part.name)
@@ -254,18 +275,17 @@ def _part(part: Part, calls: Sequence[object], tokens: int, cpu: float, npu: flo
     first = products[0]
     channels = first.share.channels(1 if first.is_last else first.source or tokens)
     place = CPU if channels == 0 else NPU if channels >= first.rows else BOTH
+    why = why_alone if npu is None else _why(part, first, channels, cpu, npu)
     speeds = (of.npu_read, of.npu_products) if place == NPU else of.together(place == BOTH)
     transfer, multiply = part.size_bytes / speeds[0], part.products / speeds[1]
     terms = {DDR: transfer, MULTIPLICATIONS: multiply, VALUES: part.seconds - max(transfer, multiply)}
     return LayerPart(
-        title, len(calls), f"{first.rows:,} x {first.columns:,}", first.bits, place, _why(part, first, channels, cpu, npu),
+        title, len(calls), f"{first.rows:,} x {first.columns:,}", first.bits, place, why,
         part.seconds, cpu, npu, part.size_bytes, part.products, max(terms, key=lambda name: terms[name]), True,
     )  # fmt: skip
 
 
-def _why(part: Part, product: Product, channels: int, cpu: float, npu: float | None) -> str:
-    if npu is None:
-        return "this program has no products on the NPU"
+def _why(part: Part, product: Product, channels: int, cpu: float, npu: float) -> str:
     if 0 < channels < product.rows:
         return f"the NPU multiplies {channels:,} channels; the CPU alone takes {_ratio(cpu / part.seconds)}"
     if channels:
@@ -427,11 +447,6 @@ def summary(facts: LanguageFacts, title: str) -> tuple[Row, ...]:
 def _phase_text(each: PhaseTime) -> str:
     speed, most = each.speed_text(each.seconds), each.speed_text(each.bound_seconds)
     return f"{speed} tokens/s ({each.range_text}); bound by {each.bound_by}: {most} tokens/s"
-
-
-def _number(value: float) -> str:
-    """Return a number with three digits, or as a whole number from 100 on."""
-    return f"{value:,.0f}" if value >= 99.95 else f"{value:#.3g}"
 
 
 def phases_table(facts: LanguageFacts) -> Table:
