@@ -12,13 +12,19 @@ import numpy.typing as npt
 from openneutron import targets
 from openneutron.compiler.driver import finish
 from openneutron.compiler.schedule.schedule import whole_schedule
-from openneutron.compiler.select.calls import Constant, KernelCall, Storage, Storages, View, dense_pitches
+from openneutron.compiler.select.calls import Constant, JobWeights, KernelCall, Storage, Storages, View, dense_pitches
 from openneutron.compiler.select.states import storages_of_states
+from openneutron.device import neutron_jobs as jobs
 from openneutron.ir import DType, Graph, State, Tensor
 from openneutron.isa import Program
+from openneutron.language.decoder import Matrix
+from openneutron.language.program import matrix_words
 from openneutron.options import CompileOptions
 from openneutron.targets import Target
 from tests.language.arithmetic import Floats
+
+ONE_PART = jobs.KnownSizes(frozenset({16}), frozenset(), 1024)
+PARTS = jobs.KnownSizes(frozenset({128}), frozenset(), 128)
 
 TYPES = {1: DType.INT8, 4: DType.FLOAT32, 8: DType.INT64}
 
@@ -86,3 +92,47 @@ def floats_of(outputs: Sequence[npt.NDArray[np.uint8]], rows: int) -> Floats:
 
 def bits(value: float) -> int:
     return int(np.float32(value).view(np.uint32))
+
+
+def random_floats(seed: int, *shape: int) -> Floats:
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+def random_matrix(seed: int, rows: int, columns: int, group: int = 0) -> Matrix:
+    """Return a matrix of int8 weights, or of int4 weights in groups, some with negative scales and one with 0."""
+    random = np.random.default_rng(seed)
+    if not group:
+        values = random.integers(-127, 128, (rows, columns), dtype=np.int8)
+        return Matrix(values, random.random(rows, np.float32) / np.float32(90))
+    wide = jobs.padded_k(columns, group)
+    nibbles = random.integers(0, 256, (rows, wide // 2), dtype=np.uint8)
+    scales = random.normal(size=(rows, wide // group)).astype(np.float32)
+    scales[0, 0] = 0
+    weights, channel_scales = jobs.int4_weights(nibbles, scales, group)
+    weights.codes[:, columns:] = 0
+    return Matrix(weights.values[:, :columns], channel_scales, weights)
+
+
+def parameters(matrix: Matrix, release: str, sizes: jobs.KnownSizes) -> tuple[dict[str, int], dict[str, Constant]]:
+    packed = JobWeights(matrix.values, release, sizes, matrix.int4)
+    return matrix_words(packed, matrix), {"weights": packed, "scales": matrix.scales}
+
+
+def linear_call(matrix: Matrix, release: str, sizes: jobs.KnownSizes, rows: int, memory: int, **given: int) -> Single:
+    """Return a linear layer of so many rows, with room for the integers of ``memory`` rows."""
+    words, constants = parameters(matrix, release, sizes)
+    names = ("last", "add", "cap_bits", "job_from", "job_channels", "few_channels", "job_rows", "job_kind", "flipped")
+    bias = random_floats(5, matrix.rows) if matrix.bias is None else matrix.bias
+    constants = {**constants, "bias": bias, "job": np.zeros(0, np.int32)}
+    call = Single("dynamic_linear_f32", {**dict.fromkeys(names, 0), **words, **given}, constants)
+    call.floats("input", rows, matrix.columns)
+    call.floats("residual", rows, matrix.rows)
+    call.integers("span", 2)
+    call.floats("output", 1 if given.get("last") else rows, matrix.rows)
+    packed = constants["weights"]
+    assert isinstance(packed, JobWeights)
+    job_rows = given.get("job_rows", 0)
+    operands = -(-job_rows * packed.inputs // 64) * 64 * (2 if given.get("flipped") else 1)
+    lines = operands + 4 * len(packed.parts) * job_rows * packed.channels
+    call.memory("memory", max(memory * packed.inputs, lines + 128 if job_rows else 0))
+    return call

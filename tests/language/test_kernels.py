@@ -9,40 +9,28 @@ import numpy as np
 import pytest
 
 from openneutron import targets
-from openneutron.compiler.select.calls import Constant, JobWeights
+from openneutron.compiler.select.calls import JobWeights
 from openneutron.device import neutron_jobs as jobs
 from openneutron.device.device_model import DeviceModel
 from openneutron.device.simulator.simulator import Simulator
 from openneutron.errors import DriverError
 from openneutron.language.decoder import Matrix, rotary_angles
-from openneutron.language.program import job_tables, matrix_words
+from openneutron.language.program import job_tables
 from tests.language import arithmetic
 from tests.language.arithmetic import Floats
-from tests.language.kernel_calls import Single, bits, floats_of, span
+from tests.language.kernel_calls import (
+    ONE_PART,
+    PARTS,
+    Single,
+    bits,
+    floats_of,
+    linear_call,
+    parameters,
+    random_floats,
+    random_matrix,
+    span,
+)
 from tests.support.divided import Divided
-
-ONE_PART = jobs.KnownSizes(frozenset({16}), frozenset(), 1024)
-PARTS = jobs.KnownSizes(frozenset({128}), frozenset(), 128)
-
-
-def random_floats(seed: int, *shape: int) -> Floats:
-    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
-
-
-def random_matrix(seed: int, rows: int, columns: int, group: int = 0) -> Matrix:
-    """Return a matrix of int8 weights, or of int4 weights in groups, some with negative scales and one with 0."""
-    random = np.random.default_rng(seed)
-    if not group:
-        values = random.integers(-127, 128, (rows, columns), dtype=np.int8)
-        return Matrix(values, random.random(rows, np.float32) / np.float32(90))
-    wide = jobs.padded_k(columns, group)
-    nibbles = random.integers(0, 256, (rows, wide // 2), dtype=np.uint8)
-    scales = random.normal(size=(rows, wide // group)).astype(np.float32)
-    scales[0, 0] = 0
-    weights, channel_scales = jobs.int4_weights(nibbles, scales, group)
-    weights.codes[:, columns:] = 0
-    return Matrix(weights.values[:, :columns], channel_scales, weights)
-
 
 FORMS = [
     (release.name, sizes, group)
@@ -55,33 +43,8 @@ EVERY_FORM = pytest.mark.parametrize(
 )
 
 
-def parameters(matrix: Matrix, release: str, sizes: jobs.KnownSizes) -> tuple[dict[str, int], dict[str, Constant]]:
-    packed = JobWeights(matrix.values, release, sizes, matrix.int4)
-    return matrix_words(packed, matrix), {"weights": packed, "scales": matrix.scales}
-
-
 def equal(found: Floats, expected: Floats) -> None:
     np.testing.assert_array_equal(found.view(np.uint32), expected.view(np.uint32))
-
-
-def linear_call(matrix: Matrix, release: str, sizes: jobs.KnownSizes, rows: int, memory: int, **given: int) -> Single:
-    """Return a linear layer of so many rows, with room for the integers of ``memory`` rows."""
-    words, constants = parameters(matrix, release, sizes)
-    names = ("last", "add", "cap_bits", "job_from", "job_channels", "few_channels", "job_rows", "job_kind", "flipped")
-    bias = random_floats(5, matrix.rows) if matrix.bias is None else matrix.bias
-    constants = {**constants, "bias": bias, "job": np.zeros(0, np.int32)}
-    call = Single("dynamic_linear_f32", {**dict.fromkeys(names, 0), **words, **given}, constants)
-    call.floats("input", rows, matrix.columns)
-    call.floats("residual", rows, matrix.rows)
-    call.integers("span", 2)
-    call.floats("output", 1 if given.get("last") else rows, matrix.rows)
-    packed = constants["weights"]
-    assert isinstance(packed, JobWeights)
-    job_rows = given.get("job_rows", 0)
-    operands = -(-job_rows * packed.inputs // 64) * 64 * (2 if given.get("flipped") else 1)
-    lines = operands + 4 * len(packed.parts) * job_rows * packed.channels
-    call.memory("memory", max(memory * packed.inputs, lines + 128 if job_rows else 0))
-    return call
 
 
 def as_jobs(

@@ -7,6 +7,7 @@
  * The integers of a step lie part by part of the inputs, as the operand of a job does. */
 #include "../jobs.h"
 #include "../matrix.h"
+#include "../matrix_dsp.h"
 #include "../matrix_neon.h"
 #include "../shared_work.h"
 
@@ -110,13 +111,15 @@ bool dynamic_linear_f32_check(const NeutronProgramView *program, const void *par
 /* Stores `count` results of a row from their sums, from channel `first` on. */
 static NEUTRON_INLINE void store(const Step *step, int32_t row, int32_t first, const int32_t *sums, int32_t count) {
     const NeutronBases *bases = step->call->bases;
-    const float scale = step->row_scales[row];
+    const float scale = step->row_scales[row], cap = step->cap;
     const NeutronFloat *scales = step->scales + first, *bias = step->bias + first;
     NeutronFloat *to = neutron_float_row(bases, step->output, step->row + row) + first;
+    const NeutronFloat *residual = NULL;
+    if (step->p->add != 0) residual = neutron_float_row(bases, &step->call->buffers[step->p->residual], step->row + row) + first;
     for (int32_t i = 0; i < count; i++) {
         float y = ((float)sums[i] * scale) * scales[i] + bias[i];
-        if (step->cap != 0.0f) y = neutron_capped(y, step->cap);
-        if (step->p->add != 0) y = neutron_float_row(bases, &step->call->buffers[step->p->residual], step->row + row)[first + i] + y;
+        if (cap != 0.0f) y = neutron_capped(y, cap);
+        if (residual != NULL) y = residual[i] + y;
         to[i] = y;
     }
 }
@@ -127,6 +130,111 @@ static NEUTRON_INLINE void store(const Step *step, int32_t row, int32_t first, c
 static NEUTRON_INLINE int8_t *integers_of(const Step *step, int32_t part, int32_t inputs, int32_t row) {
     return (int8_t *)step->integers + (size_t)step->most * (size_t)(part * step->matrix->part_inputs) + (size_t)row * (size_t)inputs;
 }
+
+#if NEUTRON_MATRIX_DSP
+
+enum { TILE_ROWS = 8, TILE_CHANNELS = 16, TILE_SUMS = TILE_ROWS * TILE_CHANNELS };
+
+/* Channels of rows whose sums [rows, channels] are computed together. */
+typedef struct {
+    const Step *step;
+    NeutronMatrixPart part;
+    int32_t number; /* of the part */
+    int32_t row, rows, channel, channels;
+    int32_t *sums;
+} Tile;
+
+static const int8_t *integers_of_tile(const Tile *tile, int32_t row) {
+    return integers_of(tile->step, tile->number, tile->part.inputs, tile->row + row);
+}
+
+/* Each row of weights by `count` rows of integers, four at a time. */
+static void multiply_rows(const Tile *tile, int32_t count) {
+    const NeutronMatrixWords *m = tile->step->matrix;
+    const int32_t inputs = tile->part.inputs;
+    const size_t four = NEUTRON_FOUR * (size_t)inputs;
+    for (int32_t c = 0; c < tile->channels; c++) {
+        const NeutronMatrixRow weights = neutron_matrix_row(m, &tile->part, tile->channel + c);
+        for (int32_t k = 0; k < inputs;) {
+            int8_t decoded[NEUTRON_MATRIX_DECODED];
+            const int8_t *values, *integers = integers_of_tile(tile, 0) + k;
+            const int32_t columns = neutron_matrix_piece(m, &tile->part, &weights, k, neutron_decode_dsp, decoded, &values);
+            int32_t *sums = tile->sums + c;
+            for (int32_t t = 0; t < count; t += NEUTRON_FOUR, integers += four, sums += NEUTRON_FOUR * tile->channels) {
+                neutron_dot_four_dsp(values, integers, (size_t)inputs, columns, sums, tile->channels);
+            }
+            k += columns;
+        }
+    }
+}
+
+/* Rows of integers from `row` on by rows of int8 weights, four of which follow each other where one core has them all. */
+static void multiply_channels(const Tile *tile, int32_t row) {
+    for (int32_t c = 0, taken; c < tile->channels; c += taken) {
+        const NeutronMatrixRow weights = neutron_matrix_row(tile->step->matrix, &tile->part, tile->channel + c);
+        taken = tile->part.cores == 1 && c + NEUTRON_FOUR <= tile->channels ? NEUTRON_FOUR : 1;
+        const size_t pitch = taken == 1 ? 0 : (size_t)tile->part.inputs;
+        for (int32_t t = row; t < tile->rows; t++) {
+            const int8_t *integers = integers_of_tile(tile, t), *values;
+            int32_t found[NEUTRON_FOUR] = {0};
+            for (int32_t k = 0, columns; k < tile->part.inputs; k += columns) {
+                columns = neutron_matrix_columns(&tile->part, &weights, k, &values);
+                neutron_dot_four_dsp(integers + k, values, pitch, columns, found, 1);
+            }
+            for (int32_t i = 0; i < taken; i++) tile->sums[t * tile->channels + c + i] += found[i];
+        }
+    }
+}
+
+/* The same of int4 weights. The tile's first channel is a multiple of 16. */
+static void multiply_int4_channels(const Tile *tile, int32_t row) {
+    const NeutronMatrixWords *m = tile->step->matrix;
+    for (int32_t k = 0; k < tile->part.inputs; k += m->group) {
+        for (int32_t t = row; t < tile->rows; t++) {
+            const int8_t *integers = integers_of_tile(tile, t) + k;
+            int32_t *sums = tile->sums + t * tile->channels;
+            uint32_t widened[NEUTRON_MATRIX_MOST_GROUP / 2 + 1];
+            neutron_widen_dsp(widened, integers, m->group);
+            for (int32_t c = 0; c < tile->channels; c += NEUTRON_MATRIX_STEP) {
+                const int32_t left = tile->channels - c, count = left < NEUTRON_MATRIX_STEP ? left : NEUTRON_MATRIX_STEP;
+                const NeutronMatrixRow weights = neutron_matrix_row(m, &tile->part, tile->channel + c);
+                neutron_add_groups_dsp(sums + c, count, m, &weights, k, widened, integers);
+            }
+        }
+    }
+}
+
+/* Computes four rows at a time, then the others. */
+static void multiply_tile(Tile *tile) {
+    const Step *step = tile->step;
+    const int32_t fours = tile->rows / NEUTRON_FOUR * NEUTRON_FOUR;
+    for (int32_t i = 0; i < tile->rows * tile->channels; i++) tile->sums[i] = 0;
+    for (tile->number = 0; tile->number < neutron_matrix_parts(step->matrix); tile->number++) {
+        tile->part = neutron_matrix_part(step->call->bases, step->matrix, tile->number);
+        if (fours > 0) multiply_rows(tile, fours);
+        if (fours < tile->rows) (step->matrix->bits == 4 ? multiply_int4_channels : multiply_channels)(tile, fours);
+    }
+    for (int32_t t = 0; t < tile->rows; t++) {
+        store(step, tile->row + t, tile->channel, tile->sums + t * tile->channels, tile->channels);
+    }
+}
+
+/* Computes channels [channel, end), at most MOST_BLOCK, of all rows. */
+static void multiply_block(const Step *step, int32_t channel, int32_t end) {
+    int32_t sums[TILE_SUMS];
+    Tile tile = {.step = step, .sums = sums};
+    for (tile.row = 0; tile.row < step->count; tile.row += tile.rows) {
+        const int32_t left = step->count - tile.row;
+        tile.rows = left < TILE_ROWS ? left : TILE_ROWS;
+        const int32_t most = tile.rows * MOST_BLOCK <= TILE_SUMS ? MOST_BLOCK : TILE_CHANNELS;
+        for (tile.channel = channel; tile.channel < end; tile.channel += tile.channels) {
+            tile.channels = end - tile.channel < most ? end - tile.channel : most;
+            multiply_tile(&tile);
+        }
+    }
+}
+
+#else
 
 static NEUTRON_INLINE int32_t dot(const int8_t *a, const int8_t *b, int32_t count) {
     int32_t sum = 0;
@@ -165,6 +273,8 @@ static NEUTRON_INLINE void multiply_block(const Step *step, int32_t channel, int
 
 NEUTRON_FOR_VECTORS(multiply_block, (const Step *step, int32_t channel, int32_t end), (step, channel, end))
 
+#endif
+
 #if NEUTRON_VECTORS && defined(__aarch64__)
 
 /* The same for cores with the dot product extension. `channel` is a multiple of 16. */
@@ -198,6 +308,9 @@ static NEUTRON_INLINE void quantize(Step *step, int32_t row) {
         int8_t *to = integers_of(step, part, inputs, row);
         neutron_quantize_8(to, x + first, there, scale);
         memset(to + there, 0, (size_t)(inputs - there));
+#if NEUTRON_MATRIX_DSP
+        if (m->bits == 4) neutron_reorder_dsp(to, inputs);
+#endif
     }
 }
 

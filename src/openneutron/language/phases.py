@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from openneutron.compiler.cost.language import ATTENTION, LanguageCall, table
+from openneutron.compiler.cost.language import ATTENTION, FOUR, LanguageCall, table
 from openneutron.isa.microcode import Microcode
 from openneutron.language import times
 from openneutron.language.times import Part, Phase
@@ -38,7 +38,8 @@ def modelled(microcode: Microcode, tokens: int, position: int, rows: int) -> tup
     if target.cpu is None:
         return None
     known = table(target.cpu.instruction_set.value[0])
-    if any(call.form not in known or call.params.get("cross") for _, call in calls_of(microcode)):
+    calls = [call for _, call in calls_of(microcode)]
+    if any(call.form(1) not in known or call.form(FOUR) not in known or call.params.get("cross") for call in calls):
         return None
     title = target.title.removeprefix("NXP ")
     return f"{title} at {target.clock.value:g} MHz", on_core(microcode, target, tokens, position, rows)

@@ -25,6 +25,9 @@ LINEAR, ATTENTION, EMBEDDING, NORM = "dynamic_linear_f32", "cached_attention_f32
 CHOICES = {"activation_f32": "kind", NORM: "centred", LINEAR: "bits", EMBEDDING: "bits"}
 """The parameter that chooses the inner loops of a kernel."""
 
+FOUR = 4
+"""Fewer tokens than these are multiplied by int4 weights one by one, without decoding a row of weights for all of them."""
+
 
 class Counted(NamedTuple):
     """The work of a call, or the instructions for each unit of it.
@@ -32,7 +35,7 @@ class Counted(NamedTuple):
     * ``tokens``: tokens that are computed. ``inputs`` and ``outputs``: values that are read and written for all of them.
     * ``rows``: rows of weights for each pass over them, or scores of attention.
     * ``products``: multiply-accumulates.
-    * ``others``: int4 weights that are decoded, values that are rotated, or values of a residual.
+    * ``others``: int4 weights that are decoded for several tokens, values that are rotated, or values of a residual.
     """
 
     tokens: float
@@ -51,11 +54,17 @@ class LanguageCall:
     params: Mapping[str, int]
     channels: int
 
-    @property
-    def form(self) -> str:
-        """Return the kernel with the choice of its inner loops, the name of a row in the table."""
+    def form(self, tokens: int) -> str:
+        """Return the kernel with the choice of its inner loops for so many tokens, the name of a row in the table."""
         choice = CHOICES.get(self.kernel)
-        return self.kernel if choice is None else f"{self.kernel}:{self.params[choice]}"
+        if choice is None:
+            return self.kernel
+        few = ":few" if self._decodes and self.computed(tokens) < FOUR else ""
+        return f"{self.kernel}:{self.params[choice]}{few}"
+
+    @property
+    def _decodes(self) -> bool:
+        return self.kernel == LINEAR and self.params["bits"] == 4
 
     def computed(self, tokens: int) -> int:
         """Return the tokens that a run of so many tokens computes here."""
@@ -71,7 +80,7 @@ class LanguageCall:
             return self._attention(tokens, position)
         if self.kernel == LINEAR:
             many, rows, inputs = self.computed(tokens), self.channels * self.passes(tokens), self.params["inputs"]
-            decoded = rows * inputs if self.params["bits"] == 4 else 0
+            decoded = rows * inputs if self._decodes and many >= FOUR else 0
             return Counted(many, many * inputs, many * self.channels, rows, many * self.channels * inputs, decoded)
         values = tokens * self.channels
         return Counted(tokens, 0, values, 0, 0, values if self.kernel == NORM and self.params["add"] else 0)
@@ -94,7 +103,7 @@ class LanguageCall:
 
     def instructions(self, tokens: int, position: int, instruction_set: str) -> float | None:
         """Return the instructions for these tokens; None for a form or an instruction set of which no call was counted."""
-        each = table(instruction_set).get(self.form)
+        each = table(instruction_set).get(self.form(tokens))
         return None if each is None else math.fsum(map(operator.mul, each, self.work(tokens, position)))
 
 
