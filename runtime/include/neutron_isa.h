@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #define NEUTRON_MAGIC 0x64434D6Eu
-#define NEUTRON_FORMAT_VERSION 0x4F4E0003u
+#define NEUTRON_FORMAT_VERSION 0x4F4E0004u
 #define NEUTRON_ALIGNMENT 16u
 #define NEUTRON_LANES 8
 #define NEUTRON_STATE_NO_SOURCE 0xFFFFFFFFu
@@ -122,7 +122,7 @@ enum {
 /* The microcode's first 32 words. */
 typedef struct {
     uint32_t magic; /* 0x64434D6E */
-    uint32_t format_version; /* 0x4F4E0003; NXP's own microcode has other values here and is refused */
+    uint32_t format_version; /* 0x4F4E0004; NXP's own microcode has other values here and is refused */
     uint32_t microcode_crc; /* CRC-32 (zlib's) of the microcode with this word as 0 */
     uint32_t weights_crc; /* CRC-32 of the weights; checked by the host tools, not by the driver */
     uint32_t flags; /* reserved, 0 */
@@ -274,12 +274,14 @@ typedef struct {
     int32_t clamp_max; /* fused activation's upper bound, stored; not below clamp_min */
 } NeutronMaxPool2dS8;
 
-/* Mean over all rows and columns (LiteRT MEAN); the output has one row and one column. */
+/* Mean over all rows and columns (LiteRT MEAN, or DEPTHWISE_CONV_2D with equal weights); the output has one
+ * row and one column. */
 typedef struct {
     uint32_t input; /* int8 */
     uint32_t output; /* int8 */
     int32_t input_zero_point; /* subtracted from each element */
-    int32_t output_multiplier; /* fixed point, 31 fractional bits; holds the division by the elements' number */
+    int32_t weight; /* multiplies the sum, which then has finer steps: 1 (LiteRT MEAN) to 127 */
+    int32_t output_multiplier; /* fixed point, 31 fractional bits; holds the division by the elements' number and the weight */
     int32_t output_shift; /* positive shifts left */
     int32_t output_zero_point; /* added after requantization */
     int32_t clamp_min; /* fused activation's lower bound, stored */
@@ -1119,7 +1121,8 @@ typedef struct {
     uint32_t hidden; /* int8; the result of the first layer */
     int32_t work; /* elements read for each output element of a window, rounded up */
     int32_t mean_input_zero_point; /* of mean_s8: subtracted from each element */
-    int32_t mean_output_multiplier; /* of mean_s8: fixed point, 31 fractional bits; holds the division by the elements' number */
+    int32_t mean_weight; /* of mean_s8: multiplies the sum, which then has finer steps: 1 (LiteRT MEAN) to 127 */
+    int32_t mean_output_multiplier; /* of mean_s8: fixed point, 31 fractional bits; holds the division by the elements' number and the weight */
     int32_t mean_output_shift; /* of mean_s8: positive shifts left */
     int32_t mean_output_zero_point; /* of mean_s8: added after requantization */
     int32_t mean_clamp_min; /* of mean_s8: fused activation's lower bound, stored */
@@ -1190,7 +1193,8 @@ typedef struct {
     uint32_t hidden; /* int8; the result of the first layer */
     int32_t work; /* elements read for each output element of a window, rounded up */
     int32_t mean_input_zero_point; /* of mean_s8: subtracted from each element */
-    int32_t mean_output_multiplier; /* of mean_s8: fixed point, 31 fractional bits; holds the division by the elements' number */
+    int32_t mean_weight; /* of mean_s8: multiplies the sum, which then has finer steps: 1 (LiteRT MEAN) to 127 */
+    int32_t mean_output_multiplier; /* of mean_s8: fixed point, 31 fractional bits; holds the division by the elements' number and the weight */
     int32_t mean_output_shift; /* of mean_s8: positive shifts left */
     int32_t mean_output_zero_point; /* of mean_s8: added after requantization */
     int32_t mean_clamp_min; /* of mean_s8: fused activation's lower bound, stored */

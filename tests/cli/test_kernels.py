@@ -83,13 +83,13 @@ def test_what_can_not_be_a_selection(refused: Refused) -> None:
 def test_the_list_of_a_compiled_model(openneutron: Command) -> None:
     openneutron("compile", "mixed.tflite", "--dump-kernel-selection")
     assert openneutron("kernels", "list", "mixed_neutron.tflite").out == (
-        "mixed_neutron.tflite  microcode format 0x4F4E0003\n"
+        "mixed_neutron.tflite  microcode format 0x4F4E0004\n"
         "  operator 1: neutron_graph_0  conv_2d_s8, max_pool_2d_s8\n"
         "  operator 3: neutron_graph_1  conv_2d_s8, add_s8\n"
         "  all                          conv_2d_s8, add_s8, max_pool_2d_s8\n"
     )
     assert openneutron("kernels", "list", "mixed_neutron_kernel_selection.c").out == (
-        f"mixed_neutron_kernel_selection.c  {US}, microcode format 0x4F4E0003\n"
+        f"mixed_neutron_kernel_selection.c  {US}, microcode format 0x4F4E0004\n"
         "  registers  conv_2d_s8, add_s8, max_pool_2d_s8\n"
     )
 
@@ -97,7 +97,7 @@ def test_the_list_of_a_compiled_model(openneutron: Command) -> None:
 def test_the_list_has_variants(openneutron: Command, folder: Path) -> None:
     (folder / "less.bin").write_bytes(payload(comparison("less")))
     assert openneutron("kernels", "list", "less.bin").out == (
-        "less.bin  microcode format 0x4F4E0003\n  less.bin  compare_s8 (less)\n"
+        "less.bin  microcode format 0x4F4E0004\n  less.bin  compare_s8 (less)\n"
     )
     selection = KernelSelection(US, ("softmax_s8", "compare_s8:equal", "compare_s8:less"))
     (folder / "two.c").write_text(selection.text())
@@ -106,7 +106,7 @@ def test_the_list_has_variants(openneutron: Command, folder: Path) -> None:
         "command": "kernels list",
         "file": "two.c",
         "compiler": US,
-        "microcode_format": "0x4F4E0003",
+        "microcode_format": "0x4F4E0004",
         "programs": [],
         "kernels": [
             {"name": "softmax_s8", "variants": []},
@@ -165,8 +165,8 @@ def test_files_of_two_versions(refused: Refused, folder: Path) -> None:
     for name, version in (("a.c", "1.0"), ("b.c", "1.1")):
         (folder / name).write_text(KernelSelection(f"OpenNeutron {version}", ("lookup_s8",)).text())
     assert refused("kernels", "merge", "-o", "all.c", "a.c", "b.c") == (
-        "kernel selections: files of 2 versions can't be merged ('a.c': OpenNeutron 1.0, microcode format 0x4F4E0003; "
-        "'b.c': OpenNeutron 1.1, microcode format 0x4F4E0003). Compile the models with one version."
+        "kernel selections: files of 2 versions can't be merged ('a.c': OpenNeutron 1.0, microcode format 0x4F4E0004; "
+        "'b.c': OpenNeutron 1.1, microcode format 0x4F4E0004). Compile the models with one version."
     )
 
 

@@ -183,6 +183,7 @@ static void make_mean(Case *c) {
     make_plane(c);
     *p = (NeutronMeanS8){.input = 0, .output = 2};
     p->input_zero_point = between(-128, 127);
+    p->weight = one_in(2) ? 1 : between(2, 127);
     p->output_multiplier = one_in(8) ? (int32_t)random_word() : multiplier();
     p->output_shift = one_in(3) ? between(-31, 30) : between(-9, -4);
     p->output_zero_point = between(-128, 127);

@@ -44,7 +44,7 @@ def test_only_the_mark_in_the_version_word_counts() -> None:
     program = foreign_program(1, 0)
     words = np.frombuffer(program.microcode, "<u4").copy()
     for change, message in (
-        ({1: 0x4F4E0002}, "its format is 0x4f4e0002; this version reads 0x4f4e0003 alone. Compile the model again."),
+        ({1: 0x4F4E0002}, "its format is 0x4f4e0002; this version reads 0x4f4e0004 alone. Compile the model again."),
         ({0: 0x12345678}, "its first word is 0x12345678; microcode starts with 0x64434d6e."),
     ):
         changed = words.copy()

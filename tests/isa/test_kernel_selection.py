@@ -83,8 +83,8 @@ def test_files_of_two_versions() -> None:
     with pytest.raises(InvalidProgramError) as caught:
         merge({"a.c": selection(set()), "b.c": KernelSelection("OpenNeutron 1.3.0", ()), "c.c": selection(set())})
     assert str(caught.value) == (
-        "kernel selections: files of 2 versions can't be merged ('a.c': OpenNeutron 1.2.3, microcode format 0x4F4E0003; "
-        "'b.c': OpenNeutron 1.3.0, microcode format 0x4F4E0003; 'c.c': OpenNeutron 1.2.3, microcode format 0x4F4E0003). "
+        "kernel selections: files of 2 versions can't be merged ('a.c': OpenNeutron 1.2.3, microcode format 0x4F4E0004; "
+        "'b.c': OpenNeutron 1.3.0, microcode format 0x4F4E0004; 'c.c': OpenNeutron 1.2.3, microcode format 0x4F4E0004). "
         "Compile the models with one version."
     )
 

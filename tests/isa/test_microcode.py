@@ -102,7 +102,7 @@ def damaged(blob: bytes, at: int, value: int) -> bytes:
         ),
         (
             lambda blob: damaged(blob, 4, 2),
-            "microcode: its format is 0x4f4e0001; this version reads 0x4f4e0003 alone. Compile the model again.",
+            "microcode: its format is 0x4f4e0006; this version reads 0x4f4e0004 alone. Compile the model again.",
         ),
         (lambda blob: damaged(blob, 200, 1), "program: the microcode's checksum is wrong. The file is corrupt."),
         (

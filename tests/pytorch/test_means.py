@@ -11,6 +11,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from openneutron.compiler.select.tables import doubling_high_mul, rounding_shift_right
+from openneutron.ops.rescaling import mean_multiplier, quantize_multiplier
+from openneutron.pytorch.operators.reduction import sum_weight
 from openneutron.pytorch.quantizer.observers import HistogramRangeObserver
 from tests.pytorch.side_by_side import assert_delegated
 from tests.pytorch.small_models import Around, compiled
@@ -41,12 +44,34 @@ def test_means_and_sums(operator: Callable[..., Any]) -> None:
 def test_a_sum_is_a_mean_under_another_scale() -> None:
     small = assert_delegated({"sum": lambda m, x: x.sum((2, 3))}, (SHAPE,))
     graph = small.program.partitions[0].graph
-    mean = next(node for node in graph.nodes if node.op == "mean")
     product = next(node for node in graph.nodes if node.op == "mul")
-    before, after = graph[mean.name].quant, graph[product.name].quant
+    before, after = (graph[name].quant for name in (str(product.inputs[0]), product.name))
     assert before is not None and after is not None
     np.testing.assert_allclose(before.scale * 35, after.scale)
     assert before.zero_point == after.zero_point
+
+
+@pytest.mark.parametrize(
+    ("ratio", "count", "weight"),
+    [(1.3, 4, 127), (1.0, 4, 127), (4.0, 36, 127), (2.0, 4, 1), (8.0, 4, 1), (1.0, 1 << 20, 1), (30.0, 1 << 10, 127)],
+)
+def test_a_mean_is_weighted_where_two_roundings_change_it(ratio: float, count: int, weight: int) -> None:
+    assert sum_weight(ratio, count) == weight
+
+
+def test_weights_leave_one_rounding() -> None:
+    """With a factor of 1.3137 / 4, a sum of 4 is 1.3 steps. LiteRT's MEAN rounds 2.6 half steps to 3, and these to 2 steps."""
+    sums = np.arange(-4 * 255, 4 * 255)
+    mean = _requantized(sums, *mean_multiplier(1.3137, 1.0, 4))
+    weighted = _requantized(sums * 127, *quantize_multiplier(1.3137 / 4 / 127))
+    once = np.rint(sums * 1.3137 / 4)
+    assert mean[sums == 4] == 2 and weighted[sums == 4] == 1
+    assert (mean != once).mean() > 0.2
+    assert (weighted != once).mean() < 1 / 200
+
+
+def _requantized(sums: np.ndarray, multiplier: int, shift: int) -> np.ndarray:
+    return rounding_shift_right(doubling_high_mul(sums.astype(np.int64), multiplier), -shift)
 
 
 VARIANCES: dict[str, Callable[..., Any]] = {

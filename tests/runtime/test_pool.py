@@ -11,10 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from openneutron.compiler.legalize.legalize import legalize
-from openneutron.compiler.select.rules.reductions import mean_multiplier
-from openneutron.ir import Graph, Node, constant
+from openneutron.compiler.select.select import select_node
+from openneutron.ir import Graph, Node, constant, per_channel
 from openneutron.ops import reject
 from openneutron.ops.conv import window_output
+from openneutron.ops.rescaling import mean_multiplier
 from tests.runtime import element_calls
 from tests.support import oracle
 
@@ -160,6 +161,33 @@ def test_global_means_are_bit_exact(size: int) -> None:
 def test_mean_at_the_ends_of_the_shift(input_scale: float, output_scale: float, count: int) -> None:
     graph = mean_graph((1, count, 1, 9), [1, 2], False, [input_scale, output_scale], [17, -3])
     oracle.assert_bit_exact(graph, range(2))
+
+
+@st.composite
+def weighted_sums(draw: st.DrawFn) -> Graph:
+    """A depthwise convolution that adds whole images with one weight, as the front end lowers means that MEAN would round badly."""
+    height, width = draw(st.integers(1, 9)), draw(st.integers(2, 9))
+    channels = draw(st.sampled_from([1, 3, 8, 33, 41]))
+    weight, factor = draw(st.integers(1, 127)), draw(st.floats(1e-3, 20.0)) / (height * width)
+    source = oracle.activation(
+        "x", (draw(st.integers(1, 2)), height, width, channels), 0.05, draw(st.integers(-128, 127))
+    )
+    result = oracle.activation("y", (source.shape[0], 1, 1, channels), 0.05, draw(st.integers(-128, 127)))
+    scales = per_channel(np.full(channels, factor / weight), 3)
+    weights = constant("w", np.full((1, height, width, channels), weight, np.int8), scales)
+    attrs = dict.fromkeys(("stride_h", "stride_w", "dilation_h", "dilation_w", "depth_multiplier"), 1)
+    attrs |= {"padding": draw(st.sampled_from(["SAME", "VALID"])), "activation": draw(st.sampled_from(ACTIVATIONS))}
+    if attrs["padding"] == "SAME":
+        attrs |= {"stride_h": height, "stride_w": width}
+    node = Node("depthwise_conv_2d", ("x", "w"), ("y",), attrs)
+    return oracle.graph_of([source], [node], [weights, result])
+
+
+@PROPERTY
+@given(weighted_sums(), st.integers(0, 2**31))
+def test_weighted_sums_of_images_are_bit_exact_in_any_windows(graph: Graph, seed: int) -> None:
+    assert [call.kernel for call in select_node(graph, graph.nodes[0])] == ["mean_s8"]
+    element_calls.assert_bit_exact(graph, seed)
 
 
 def test_mean_multiplier_holds_the_division() -> None:

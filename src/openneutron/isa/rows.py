@@ -13,7 +13,7 @@ from openneutron.isa.kernels.row import Field, Row, signed, unsigned
 MAGIC = 0x64434D6E
 """The public magic of NXP's microcode header, bytes 6E 4D 43 64. A stock ExecuTorch NXP delegate checks it."""
 
-FORMAT_VERSION = 0x4F4E0003
+FORMAT_VERSION = 0x4F4E0004
 """Word 1 of the header: 'ON' and a serial number, which rises if a row changes. The driver refuses every other value."""
 
 ALIGNMENT = 16

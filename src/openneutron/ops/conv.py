@@ -216,7 +216,7 @@ DEPTHWISE_CONV_2D = Op(
     "depthwise_conv_2d",
     operands=(INPUT, Operand(Role.WEIGHT, "weights", channel_axis=3), CONV_2D.operands[2]),
     shape=_conv_shape,
-    kernels=("depthwise_conv_2d_s8", "depthwise_conv_2d_s16"),
+    kernels=("depthwise_conv_2d_s8", "mean_s8", "depthwise_conv_2d_s16"),
     types=INT8_OR_INT16,
     options="DepthwiseConv2DOptions",
     attributes=(PADDING, *STRIDES, *DILATIONS, ACTIVATION, Attribute("depth_multiplier", "depthMultiplier", 1)),

@@ -134,6 +134,17 @@ def _fitted(scales: tuple[float, ...], low: int, high: int) -> Multipliers | Non
     return _in_words(fitted, shifts)
 
 
+def mean_multiplier(input_scale: float, output_scale: float, count: int) -> tuple[int, int]:
+    """Return the multiplier and shift of input scale / (output scale * count), as QuantizedMeanOrSum of LiteRT's reference/reduce.h.
+
+    The multiplier is shifted left before the division by the count: by floor(log2(count)) bits, or fewer if the shift does not
+    allow that many.
+    """
+    multiplier, shift = quantize_multiplier(input_scale / output_scale)
+    spare = min(count.bit_length() - 1, 32, 31 + shift)
+    return (multiplier << spare) // count, shift - spare
+
+
 def reciprocal(count: int) -> Multipliers:
     """Return a multiplier and second word whose single rounding equals round(sum / count), halves up, for sums of
     ``count`` bytes.

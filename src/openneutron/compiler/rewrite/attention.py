@@ -422,7 +422,7 @@ def _divided(edit: Edit, found: _Found, mean: int) -> _Found | None:
     reciprocal of each mean. Return None if no division follows."""
     p = edit[mean].params
     reciprocal, last = edit.only_reader(mean), edit.only_reader(found.at)
-    if reciprocal is None or last is None or edit[reciprocal[0]].kernel != "lookup_s8":
+    if p["weight"] != 1 or reciprocal is None or last is None or edit[reciprocal[0]].kernel != "lookup_s8":
         return None
     call, (place, own) = edit[reciprocal[0]], last
     other = "input_b" if own == "input_a" else "input_a"

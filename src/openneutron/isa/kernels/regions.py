@@ -125,11 +125,15 @@ KERNELS = (
         Audited.REDUCED,
         Row(
             "mean_s8",
-            "Mean over all rows and columns (LiteRT MEAN); the output has one row and one column.",
+            "Mean over all rows and columns (LiteRT MEAN, or DEPTHWISE_CONV_2D with equal weights); the output has one row and one column.",
             (
                 *INPUT_AND_OUTPUT,
                 signed("input_zero_point", "subtracted from each element"),
-                *factor("output", "fixed point, 31 fractional bits; holds the division by the elements' number"),
+                signed("weight", "multiplies the sum, which then has finer steps: 1 (LiteRT MEAN) to 127"),
+                *factor(
+                    "output",
+                    "fixed point, 31 fractional bits; holds the division by the elements' number and the weight",
+                ),
                 *OUTPUT_RANGE,
             ),
             8,

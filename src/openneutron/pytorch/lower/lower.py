@@ -55,13 +55,14 @@ from openneutron.pytorch.lower.units import (
     CLOSER,
     Function,
     Unit,
+    factor_of,
     functions_of,
     only_inside,
     table_of,
     tables_near_zero,
 )
 from openneutron.pytorch.operators.families import LOWER_RULES
-from openneutron.pytorch.operators.rules.context import Context, Results, Value, lies_as, moves, plain
+from openneutron.pytorch.operators.rules.context import FACTOR_STEPS, Context, Results, Value, lies_as, moves, plain
 from openneutron.pytorch.operators.rules.tables import COUNTED_AT_RUN_TIME, Layout, is_computed, objection
 
 QUANTIZER = "quantizer"
@@ -388,6 +389,9 @@ class Lowering:
         if here is DType.INT8 and dtype is DType.INT16:
             return _two_types(here, dtype)
         looked_up = _widened(quant) if here is not dtype else quant
+        if here is DType.INT16 and (value := self._scaled(function, data, looked_up)) is not None:
+            context.values[node] = context.requantized(value, quant, f"{function.nodes[-1].name}_int8", dtype)
+            return None
         table = table_of(function, node, looked_up, self.constants)
         stored, name = context.tensors[data.tensor].shape, function.nodes[-1].name
         steep = tables_near_zero(function, table, looked_up, self.constants) if here is DType.INT16 else None
@@ -402,6 +406,18 @@ class Lowering:
         value = Value(result, data.shape, data.order, data.base)
         context.values[node] = context.requantized(value, quant, f"{name}_int8", dtype)
         return None
+
+    def _scaled(self, function: Function, data: Value, quant: QuantParams) -> Value | None:
+        """Add the product with a number that an int16 function is, or return None. A product is rounded once; the lines of an int16 table,
+        whose ends are rounded too, are a step off for a quarter of the values."""
+        context, factor = self.context, factor_of(function, self.constants)
+        if factor is None or abs(factor) * context.quant(data).scale >= FACTOR_STEPS * quant.scale:
+            return None
+        name, stored = function.nodes[-1].name, context.tensors[data.tensor].shape
+        operands = (data.tensor, context.add_factor(f"{name}_factor", factor, DType.INT16))
+        return Value(
+            context.emit("mul", operands, stored, quant, name, activation="NONE"), data.shape, data.order, data.base
+        )
 
     def why_not(self, node: Node) -> Reject | None:
         """Return a reason against a node for itself, or None: the user keeps it float, it has no rule, or its inputs are not

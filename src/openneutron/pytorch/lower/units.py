@@ -7,6 +7,7 @@ all 256 values of int8, or for 513 values of int16.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -199,6 +200,17 @@ def table_of(function: Function, quantize: Node, result: QuantParams, constants:
         return _interpolated(_results(function, constants, np.arange(-32768, 32769, 64), source), result)
     values = _results(function, constants, np.arange(-128, 128), source)
     return quantized(values, quantize, result)
+
+
+def factor_of(function: Function, constants: Constants) -> float | None:
+    """Return the number other than 0 that the function multiplies an int16 value by, or None for another function."""
+    source = quant_params(function.source, constants)
+    stored = np.arange(-32768, 32768, 64)
+    values = _results(function, constants, stored, source).astype(np.float64)
+    factor = float(values[-1] / (stored[-1] * source.scale))
+    if not math.isfinite(factor) or factor == 0:
+        return None
+    return factor if np.allclose(values, stored * source.scale * factor, rtol=1e-6, atol=0) else None
 
 
 def _results(function: Function, constants: Constants, stored: np.ndarray, source: QuantParams) -> np.ndarray:

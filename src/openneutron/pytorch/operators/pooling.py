@@ -11,17 +11,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.fx import Node
 
-from openneutron.ir import per_channel
 from openneutron.pytorch.graph.moves import Change, is_move
 from openneutron.pytorch.graph.program import GETITEM, Reject, Rejected, arguments_of, op_name, pair, shape_of
 from openneutron.pytorch.operators.annotations import AnnotationRule, Result, annotates
-from openneutron.pytorch.operators.convolution import Window, bias_of, padded
-from openneutron.pytorch.operators.reduction import mean_over
+from openneutron.pytorch.operators.convolution import Window, padded
+from openneutron.pytorch.operators.reduction import add_windows, mean_over, most_weight
 from openneutron.pytorch.operators.rules.context import Context, Shape, Value, ends_of, take
 from openneutron.pytorch.operators.rules.tables import KEPT, Keep, Layout, decomposes, lowers
 from openneutron.pytorch.operators.separable import (
@@ -487,20 +485,19 @@ def _averaged(node: Node, context: Context, data: Value, averages: Separable, wi
     if not averages.is_window(window):
         return apply(context, data, averages, quant, node.name)
     source, padding = padded(context, context.nhwc(data), window, image[2:])
-    channels = image[1]
-    weights = context.add_constant(
-        f"{node.name}_ones",
-        np.ones((1, *window.kernel, channels), np.int8),
-        per_channel(np.full(channels, averages.weight), 3),
-    )
-    name = context.emit(
-        "depthwise_conv_2d",
-        (source, weights, bias_of(context, None, source, weights, channels)),
-        (image[0], *image[2:], channels),
-        quant,
-        node.name,
-        padding=padding,
-        stride_h=window.stride[0],
-        stride_w=window.stride[1],
+    shape = (image[0], *image[2:], image[1])
+    name = add_windows(
+        *(
+            node,
+            context,
+            source,
+            window.kernel,
+            shape,
+            most_weight(math.prod(window.kernel)),
+            averages.weight,
+            quant,
+            padding,
+            window.stride,
+        )
     )
     return context.from_nhwc(name, image)

@@ -27,6 +27,7 @@ from openneutron.compiler.select.calls import (
 from openneutron.ir import DType, Graph, Node, Tensor
 from openneutron.ops.conv import BIAS, DATA, WEIGHTS, cropped, explicit_padding, matrices
 from openneutron.ops.limits import has_wide_sums
+from openneutron.ops.reductions import MOST_ADDED
 from openneutron.ops.rescaling import (
     STORED_BOUNDS,
     Multipliers,
@@ -100,10 +101,13 @@ def conv_2d(graph: Graph, node: Node) -> list[KernelCall]:
     """Select depthwise_conv_2d_s8, conv_2d_1x1_s8 or conv_2d_s8; for int16 depthwise_conv_2d_s16 or conv_2d_s16.
 
     conv_2d_1x1_s8 is for kernels of one point without padding or groups. The depth multiplier follows from the shapes, as in LiteRT.
+    mean_s8 computes a depthwise convolution that adds whole images with one weight.
     """
     source, result = graph.given(node, 0), graph[node.name]
     weights = _weights(graph, node)
     depthwise = node.op == "depthwise_conv_2d"
+    if depthwise and (mean := _weighted_mean(graph, node)) is not None:
+        return [mean]
     weights = weights.transpose(3, 1, 2, 0) if depthwise else weights
     _, kernel_h, kernel_w, group_inputs = weights.shape
     _, height, width, channels = source.shape
@@ -126,6 +130,38 @@ def conv_2d(graph: Graph, node: Node) -> list[KernelCall]:
         rounding=_rounding(graph, node),
     )
     return [call]
+
+
+def _weighted_mean(graph: Graph, node: Node) -> KernelCall | None:
+    """Return a call of mean_s8 for a depthwise convolution of int8 with one weight and one factor, without a bias, whose window is the
+    whole image. Return None for another one."""
+    source, result = graph.given(node, 0), graph[node.name]
+    weights, bias = _weights(graph, node), _bias(graph, node)
+    _, height, width, channels = source.shape
+    weight = int(weights.flat[0])
+    is_whole = weights.shape[1:] == (height, width, channels) and result.shape[1:3] == (1, 1) and height * width > 1
+    is_mean = is_whole and weight > 0 and bool((weights == weight).all()) and (bias is None or not bias.any())
+    if not is_mean or source.dtype is not DType.INT8 or height * width * weight > MOST_ADDED:
+        return None
+    if any(explicit_padding(node, height, width, height, width)) or node["dilation_h"] != 1 or node["dilation_w"] != 1:
+        return None
+    multipliers, shifts = (
+        np.unique(numbers) for numbers in _multipliers(graph, node, of_convolution(0, 1)(graph, node))
+    )
+    if multipliers.size > 1 or shifts.size > 1:
+        return None
+    low, high = clamp_of(node, result)
+    points = zero_points(source, result)
+    params = {
+        "input_zero_point": points[0],
+        "weight": weight,
+        "output_multiplier": int(multipliers[0]),
+        "output_shift": int(shifts[0]),
+        "output_zero_point": points[1],
+        "clamp_min": low,
+        "clamp_max": high,
+    }
+    return KernelCall("mean_s8", node.name, {"input": elements(source), "output": elements(result)}, params)
 
 
 def _kernel(dtype: DType, depthwise: bool, pointwise: bool) -> str:

@@ -38,7 +38,7 @@ from openneutron.ops.reductions import (
     sum_singles,
     window_runs,
 )
-from openneutron.ops.rescaling import INT8_MIN, STORED_BOUNDS, quantize_multiplier, reciprocal
+from openneutron.ops.rescaling import INT8_MIN, STORED_BOUNDS, mean_multiplier, quantize_multiplier, reciprocal
 
 
 @selects("layer_norm", "group_norm")
@@ -87,6 +87,7 @@ def mean(graph: Graph, node: Node) -> list[KernelCall]:
     low, high = STORED_BOUNDS[source.dtype]
     params = {
         "input_zero_point": quant_of(source).zero_point,
+        "weight": 1,
         "output_multiplier": multiplier,
         "output_shift": shift,
         "output_zero_point": quant_of(result).zero_point,
@@ -94,7 +95,7 @@ def mean(graph: Graph, node: Node) -> list[KernelCall]:
         "clamp_max": high,
     }
     if source.dtype is DType.INT16:
-        params = {name: value for name, value in params.items() if not name.endswith("_zero_point")}
+        params = {name: params[name] for name in ("output_multiplier", "output_shift", "clamp_min", "clamp_max")}
     return [KernelCall(kernel_of("mean", source.dtype), node.name, _reduced_views(source, result, axes), params)]
 
 
@@ -117,17 +118,6 @@ def reduce_max(graph: Graph, node: Node) -> list[KernelCall]:
     views = _reduced_views(source, graph[node.name], reduced_axes(graph, node))
     smaller = int(node.op in ("reduce_min", "reduce_all"))
     return [KernelCall(kernel_of("reduce_max", source.dtype), node.name, views, {"smaller": smaller})]
-
-
-def mean_multiplier(input_scale: float, output_scale: float, count: int) -> tuple[int, int]:
-    """Return the multiplier and shift of input scale / (output scale * count), as QuantizedMeanOrSum of LiteRT's reference/reduce.h.
-
-    The multiplier is shifted left before the division by the count: by floor(log2(count)) bits, or fewer if the shift does not
-    allow that many.
-    """
-    multiplier, shift = quantize_multiplier(input_scale / output_scale)
-    spare = min(count.bit_length() - 1, 32, 31 + shift)
-    return (multiplier << spare) // count, shift - spare
 
 
 def _reduced_views(source: Tensor, result: Tensor, axes: tuple[int, ...]) -> dict[str, View]:

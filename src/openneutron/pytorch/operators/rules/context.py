@@ -470,9 +470,9 @@ class Context:
         return self.add_tensor(constant(name, data, quant))
 
     def add_factor(self, stem: str, factor: float, dtype: DType) -> str:
-        """Add a constant operand for MUL that multiplies by a number, and return its name. LiteRT's int16 MUL only scales
-        down, so that an int16 factor is stored as many small steps."""
-        steps = FACTOR_STEPS if dtype is DType.INT16 else 1
+        """Add a constant operand for MUL that multiplies by a number other than 0, and return its name. LiteRT's int16 MUL only
+        scales down, so that an int16 factor is stored as many small steps."""
+        steps = int(math.copysign(FACTOR_STEPS if dtype is DType.INT16 else 1, factor))
         return self.add_constant(stem, np.array(steps, dtype.numpy), per_tensor(factor / steps, 0))
 
     def add_integers(self, stem: str, numbers: Sequence[int]) -> str:
