@@ -72,11 +72,13 @@ def module_json(module: str, *arguments: str, python: str | Path = sys.executabl
 
 
 def shared_models() -> list[Path]:
-    """The trained models beside the checkout. Raises FileNotFoundError where they are absent."""
+    """The trained models beside the checkout. Ends the process with a message where they are absent."""
     folder = Path(__file__).parents[2] / "shared" / "models"
     models = sorted(folder.glob("*.tflite"))
     if not models:
-        raise FileNotFoundError(f"{folder} holds no .tflite: the bench compiles the models that lie there")
+        sys.exit(
+            f"{folder} has no .tflite. This section measures trained models there, which are no part of the checkout."
+        )
     return models
 
 

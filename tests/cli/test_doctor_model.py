@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``openneutron doctor MODEL``: what a file is."""
+"""``openneutron doctor FILE``: what a file is."""
 
 from __future__ import annotations
 
@@ -162,3 +162,12 @@ def test_the_command_prints_it_and_imports_no_torch(openneutron: Command, tmp_pa
         "assert 'onnx' in sys.modules and 'torch' not in sys.modules, 'torch'"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).stderr == b""
+
+
+def test_the_name_of_a_built_in_model_is_no_file(
+    openneutron: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert openneutron("doctor", "cifarnet").err == (
+        "error: 'cifarnet' is a built-in model and no file. `openneutron explain cifarnet` says what a compile does with it.\n"
+    )

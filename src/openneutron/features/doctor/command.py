@@ -12,8 +12,10 @@ from rich.text import Text
 
 from openneutron.cli import output
 from openneutron.cli.ending import PART_MISSING
+from openneutron.cli.model_source import BUILT_IN
 from openneutron.device.files import existing
 from openneutron.device.forms import SAVED_MODEL, of_content
+from openneutron.errors import InvalidModelError
 from openneutron.features.doctor import installation, model
 from openneutron.features.doctor.installation import WORDS, State
 from openneutron.features.report.table import Column, Table, facts
@@ -23,7 +25,7 @@ def doctor(
     file: Annotated[
         str | None,
         typer.Argument(
-            metavar="[MODEL]", help="A model's file, of which this says what it is; nothing in it is executed."
+            metavar="[FILE]", help="A model's file, of which this says what it is; nothing in it is executed."
         ),
     ] = None,
     as_json: output.AsJson = False,
@@ -32,7 +34,7 @@ def doctor(
 ) -> None:
     """Check the installation, and print instructions for missing parts; or say what a model's file is.
 
-    Exit code 0: PyTorch models can be compiled and run. 1: a part is missing. With MODEL, the installation is not checked: the exit code
+    Exit code 0: PyTorch models can be compiled and run. 1: a part is missing. With FILE, the installation is not checked: the exit code
     is 0 where the file can be described.
     """
     if file is not None:
@@ -53,6 +55,10 @@ def doctor(
 def _describe(file: str, as_json: bool) -> None:
     """Print what a model's file is."""
     path = Path(file)
+    if file in BUILT_IN and not path.exists():
+        raise InvalidModelError(
+            f"'{file}' is a built-in model and no file. `openneutron explain {file}` says what a compile does with it."
+        )
     found = model.described(path if of_content(path) is SAVED_MODEL else existing(file))
     rows = [("file", file), ("form", found.what), ("made by", found.made_by)]
     operators = ", ".join(f"{name} {count}" for name, count in found.operators.most_common(MOST_OPERATORS))
