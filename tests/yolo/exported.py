@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Compare the kernel calls of a YOLO object with those of the files that Ultralytics' own exporter makes of it.
 
-    python -m tests.yolo.exported [--folder FOLDER] [--target imxrt700] [NAME...]
+    python -m tests.yolo.exported [--folder FOLDER] [--target imxrt700] [--size 64] [NAME...]
 
-Each network has random weights (tests/support/random_yolo.py) and pictures of 64 by 64 pixels. It is compiled from memory up to its raw results, and
+Each network has random weights (tests/support/random_yolo.py) and pictures of 64 by 64 pixels, or of another size. It is compiled from memory up to its raw results, and
 from the exporter's ``.onnx`` and int8 ``.tflite``, which have the decoding of boxes in them. Prints the calls of each kernel; for the ``.onnx``
-each call that the YOLO object does not have, in the order of the program, with its operator; for the ``.tflite`` how many more and fewer calls of each
-kernel there are, and how many QUANTIZE operators of the file read and write int8: each is a lookup. Copies have no part in the comparison of the
-order: a concatenation whose operands are written in place has none.
+each call that the YOLO object does not have, in the order of the program, with its operator. For the ``.tflite``, with ``fold_quantize`` and without,
+it prints how many more and fewer calls of each kernel there are, lookups and copies together: a QUANTIZE in front of a concatenation is a lookup that
+writes the operand in its place, where the YOLO object has a copy or nothing. It also prints the modelled time. Copies have no part in the comparison of
+the order: a concatenation whose operands are written in place has none.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from tests.support.random_yolo import make_low_rank, pictures, with_boxes
 
 NETWORKS = ("yolov8n", "yolo11n", "yolo26n")
 SIZE = 64
-COPY = "copy_s8"
+COPY, LOOKUP = "copy_s8", "lookup_s8"
 
 Call = tuple[str, str]
 """The kernel and the operator of a call."""
@@ -73,7 +74,12 @@ def rescales(path: Path) -> int:
     return sum(len(kind) == 1 for kind in kinds)
 
 
-def exports(name: str, folder: Path) -> tuple[Path, Path, Path]:
+def moved(calls_of_one: list[Call]) -> Counter[str]:
+    """Return how many calls of each kernel there are, with lookups and copies as one."""
+    return Counter("lookup or copy" if kernel in (COPY, LOOKUP) else kernel for kernel, _ in calls_of_one)
+
+
+def exports(name: str, folder: Path, size: int) -> tuple[Path, Path, Path]:
     """Return the checkpoint of a network, its ``.onnx`` and its int8 ``.tflite``. Those that the folder has are taken."""
     from ultralytics import YOLO  # type: ignore[import-not-found]
 
@@ -82,7 +88,7 @@ def exports(name: str, folder: Path) -> tuple[Path, Path, Path]:
     if all(file.exists() for file in files):
         return files
     torch.manual_seed(0)
-    samples = pictures(8, SIZE)
+    samples = pictures(8, size)
     model = YOLO(f"{name}.yaml")
     model.model = with_boxes(make_low_rank(model.model), samples).eval()
     model.save(checkpoint)
@@ -95,32 +101,42 @@ def exports(name: str, folder: Path) -> tuple[Path, Path, Path]:
     names = ", ".join(f"{number}: c{number}" for number in range(80))
     data = folder / "set.yaml"
     data.write_text(f"path: {folder / 'set'}\ntrain: images/train\nval: images/train\nnames: {{{names}}}\n")
-    YOLO(checkpoint).export(format="onnx", imgsz=SIZE)
-    YOLO(checkpoint).export(format="litert", imgsz=SIZE, int8=True, data=str(data), fraction=1.0)
+    YOLO(checkpoint).export(format="onnx", imgsz=size)
+    YOLO(checkpoint).export(format="litert", imgsz=size, int8=True, data=str(data), fraction=1.0)
     return files
 
 
-def lines(name: str, folder: Path, target: str) -> Iterator[str]:
+def lines(name: str, folder: Path, target: str, size: int) -> Iterator[str]:
     """Yield the lines of a network."""
-    checkpoint, onnx, litert = exports(name, folder)
-    options, samples = CompileOptions(target=target), pictures(8, SIZE)
-    loading = LoadingOptions(input_shapes={"images": (1, 3, SIZE, SIZE)}, head="raw")
+    checkpoint, onnx, litert = exports(name, folder, size)
+    options, samples = CompileOptions(target=target), pictures(8, size)
+    loading = LoadingOptions(input_shapes={"images": (1, 3, size, size)}, head="raw")
+    file = openneutron.compile(litert, options=options)
+    programs_of = {
+        "YOLO": openneutron.compile(checkpoint, calibration=samples, loading=loading, options=options),
+        ".onnx": openneutron.compile(onnx, calibration=samples, options=options),
+        ".tflite": file,
+        ".tflite, folded": file.recompile(fold_quantize=True),
+    }
     found = {
-        "YOLO": calls(openneutron.compile(checkpoint, calibration=samples, loading=loading, options=options), folder),
-        ".onnx": calls(openneutron.compile(onnx, calibration=samples, options=options), folder),
-        ".tflite": calls(openneutron.compile(litert, options=options), folder, ".tflite"),
+        form: calls(program, folder, litert.suffix if "tflite" in form else ".pte")
+        for form, program in programs_of.items()
     }
     for form, each in found.items():
         kernels = Counter(kernel for kernel, _ in each)
-        yield f"{name} {form}: {len(each)} calls; {', '.join(f'{count} {kernel}' for kernel, count in kernels.most_common())}"
+        counts = ", ".join(f"{count} {kernel}" for kernel, count in kernels.most_common())
+        yield f"{name} {form}: {len(each)} calls, {programs_of[form].report.milliseconds:.2f} ms; {counts}"
     gone, new = changes(found["YOLO"], found[".onnx"])
     yield f"    .onnx lacks {len(gone)} calls; more: {', '.join(f'{kernel} {name}' for kernel, name in new)}"
-    ours, theirs = (Counter(kernel for kernel, _ in found[form]) for form in ("YOLO", ".tflite"))
-    more, fewer = theirs - ours, ours - theirs
-    yield (
-        f"    .tflite: more: {', '.join(f'{count} {kernel}' for kernel, count in more.items())}; "
-        f"fewer: {', '.join(f'{count} {kernel}' for kernel, count in fewer.items()) or 'none'}; {rescales(litert)} QUANTIZE"
-    )
+    ours = moved(found["YOLO"])
+    for form in (".tflite", ".tflite, folded"):
+        theirs = moved(found[form])
+        more, fewer = theirs - ours, ours - theirs
+        yield (
+            f"    {form}: more: {', '.join(f'{count} {kernel}' for kernel, count in more.items()) or 'none'}; "
+            f"fewer: {', '.join(f'{count} {kernel}' for kernel, count in fewer.items()) or 'none'}"
+        )
+    yield f"    {rescales(litert)} QUANTIZE, {len(programs_of['.tflite, folded'].report.folded_quantize)} of them folded"
 
 
 def main() -> None:
@@ -128,11 +144,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.yolo.exported", description=__doc__)
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--target", default="imxrt700")
+    parser.add_argument("--size", type=int, default=SIZE)
     parser.add_argument("names", nargs="*", default=NETWORKS)
     given = parser.parse_args()
     with ultralytics_alone.usable(), tempfile.TemporaryDirectory() as made:
         for name in given.names:
-            for line in lines(name, (given.folder or Path(made)).resolve(), given.target):
+            for line in lines(name, (given.folder or Path(made)).resolve(), given.target, given.size):
                 print(line, flush=True)
 
 

@@ -16,7 +16,7 @@ from openneutron.compiler.emit.emit import emit
 from openneutron.compiler.emit.packing import Packed
 from openneutron.compiler.emit.report import report, sram_bytes
 from openneutron.compiler.legalize.data_types import type_reason
-from openneutron.compiler.legalize.fold_quantize import as_asked
+from openneutron.compiler.legalize.fold_quantize import fold_quantize
 from openneutron.compiler.legalize.legalize import legalize
 from openneutron.compiler.place.layout import Layout, lay_out
 from openneutron.compiler.schedule.schedule import Schedule
@@ -88,14 +88,11 @@ def compile_prepared(graph: Prepared, target: Target, options: CompileOptions = 
 
     With ``options.fold_quantize`` the program is that of the folded graph, and the report has the names of what was folded.
     """
-    folded = as_asked(graph.graph, options)
-    if not folded.names:
-        return _at_effort(graph, target, options)
-    made = _at_effort(prepared(folded.graph), target, options)
-    return replace(made, graph=graph.graph, report=replace(made.report, folded_quantize=folded.names))
-
-
-def _at_effort(graph: Prepared, target: Target, options: CompileOptions) -> Compiled:
+    if options.fold_quantize:
+        folded = fold_quantize(graph.graph)
+        ready = prepared(folded.graph) if folded.names else graph
+        made = compile_prepared(ready, target, replace(options, fold_quantize=False))
+        return replace(made, graph=graph.graph, report=replace(made.report, folded_quantize=folded.names))
     if options.effort == DEFAULT.name:
         return _compiled(graph, target, options)
     found: list[Compiled | None] = []

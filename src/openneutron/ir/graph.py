@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from types import MappingProxyType
@@ -329,6 +329,11 @@ class Graph:
         lines.append(f"  return {', '.join(f'%{name}' for name in self.outputs)}")
         lines.append("}")
         return "\n".join(lines)
+
+
+def read_once(graph: Graph, consumers: Mapping[str, Sequence[Node]], node: Node) -> bool:
+    """Return whether exactly one node reads the node's first result, which is neither a graph output nor the new value of a state."""
+    return len(consumers.get(node.name, ())) == 1 and node.name not in graph.kept_tensors
 
 
 @dataclass(frozen=True, slots=True)

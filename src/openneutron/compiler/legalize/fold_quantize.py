@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from openneutron import ops
-from openneutron.compiler.legalize.legalize import read_once
 from openneutron.ir import Graph, Node
+from openneutron.ir.graph import read_once
 from openneutron.ops import BY_NAME, Quantization
 from openneutron.options import CompileOptions
 

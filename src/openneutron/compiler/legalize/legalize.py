@@ -9,14 +9,21 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from openneutron import ops
+from openneutron.compiler.legalize.rescaled_parts import (
+    ENLARGING,
+    join_slices,
+    rescale_before_enlarging,
+    tables_before_join,
+)
 from openneutron.ir import Graph, Node, QuantParams, Tensor, constant
+from openneutron.ir.graph import read_once
 from openneutron.ops import BY_NAME, recurrent
 from openneutron.ops.conv import DATA, OUTPUT_SHAPE, WEIGHTS, Padding, cropped, explicit_padding
 from openneutron.ops.limits import STORED
@@ -52,11 +59,6 @@ def fuse_activation(graph: Graph) -> Graph:
         renamed[producer.name] = Node(producer.op, producer.inputs, node.outputs, changed.attrs, producer.source)
         gone.add(node.name)
     return graph.rebuilt(renamed.get(node.name, node) for node in graph.nodes if node.name not in gone)
-
-
-def read_once(graph: Graph, consumers: Mapping[str, Sequence[Node]], node: Node) -> bool:
-    """Return whether exactly one node reads the node's first result, which is neither a graph output nor the new value of a state."""
-    return len(consumers[node.name]) == 1 and node.name not in graph.kept_tensors
 
 
 _CONVOLUTIONS = ("conv_2d", "depthwise_conv_2d")
@@ -695,6 +697,9 @@ PASSES: tuple[tuple[Callable[[Graph], Graph], Collection[str]], ...] = (
     (rescale_joined, ("concatenation",)),
     (rename_identities, ()),
     (merge_equal, ()),
+    (rescale_before_enlarging, ENLARGING),
+    (join_slices, ("concatenation",)),
+    (tables_before_join, ("concatenation",)),
     (view_before_pad, ("pad", "padv2")),
     (fuse_padding, ("pad", "padv2")),
     (fuse_crop, ("slice",)),

@@ -12,15 +12,15 @@ that other calls read too.
 from __future__ import annotations
 
 import heapq
-import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from openneutron.compiler.rewrite.call_list import Cause, Edit
-from openneutron.compiler.select.calls import KernelCall, View
+from openneutron.compiler.select.axes import Walk, merged, view_of
+from openneutron.compiler.select.calls import KernelCall, View, four
 from openneutron.isa.kernels.row import Function
 from openneutron.ops.rescaling import INT8_MAX, INT8_MIN
 
@@ -80,7 +80,7 @@ def _folded(edit: Edit, place: int) -> Changes | None:
         return None
     between = writer.views["output"]
     reading = [edit[at] for at, _ in readers]
-    if len(readers) == 1 and writer.traits.function is None:
+    if len(readers) == 1:
         reading = [_seen_as(_in_elements(reading[0], between), between)]
     seen = [call.views[name] for call, (_, name) in zip(reading, readers, strict=True)]
     if not all(_is_read_as_written(between, view) for view in seen):
@@ -93,6 +93,8 @@ def _folded(edit: Edit, place: int) -> Changes | None:
             return {place: None, at: joined} if writer.traits.function is not None else {place: joined, at: None}
     # Kernels that sum channels read a view as fast as a separate tensor only if the view's channels are adjacent.
     moving = all(call.traits.function is not None for call in reading)
+    if writer.traits.function is Function.TABLE:
+        return _tables_of_table(edit, place, readers)
     source = writer.views["input"] if writer.traits.function is Function.IDENTITY else None
     if source is None or not (moving or source.has_dense_channels):
         return None
@@ -103,6 +105,18 @@ def _folded(edit: Edit, place: int) -> Changes | None:
             return None
         call = changes.get(at) or edit[at]
         changes[at] = replace(call, views={**call.views, name: own})
+    return changes
+
+
+def _tables_of_table(edit: Edit, place: int, readers: Sequence[tuple[int, str]]) -> Changes | None:
+    """Return the changes that let tables read the input of the table at ``place`` in place of its result; None if another call reads that."""
+    writer = edit[place]
+    changes: Changes = {place: None}
+    for at, _ in readers:
+        joined = _joined(writer, edit[at]) if edit[at].traits.function is Function.TABLE else None
+        if joined is None:
+            return None
+        changes[at] = joined
     return changes
 
 
@@ -149,20 +163,51 @@ def _joined(writer: KernelCall, reader: KernelCall) -> KernelCall | None:
 
 
 def _seen_as(reader: KernelCall, between: View) -> KernelCall:
-    """Return a table in the shape in which its input was written, if its tensors have no gaps; other calls are
-    returned unchanged."""
+    """Return a table or copy in the shape in which its input was written, if its input has no gaps; other calls are returned unchanged.
+
+    A copy may have written the input along other axes, such as a transpose.
+    """
     source, result = reader.views.get("input"), reader.views["output"]
-    if reader.traits.function is not Function.TABLE or source is None or source.extents == between.extents:
+    if reader.traits.function is None or source is None or source.extents == between.extents:
         return reader
-    if math.prod(source.extents) != math.prod(between.extents):
+    alike = source.is_dense and _has_no_gaps(between) and source.size_bytes == between.size_bytes
+    seen = _along(between, source, result) if alike and source.element_bytes == between.element_bytes else None
+    if seen is None:
         return reader
-    if not all(view.is_dense for view in (source, result, between)):
-        return reader
-    seen = {
-        name: replace(view, extents=between.extents, pitches=between.pitches)
-        for name, view in (("input", source), ("output", result))
-    }
-    return replace(reader, views=seen)
+    return replace(
+        reader, views={"input": replace(between, tensor=source.tensor, offset=source.offset), "output": seen}
+    )
+
+
+def _has_no_gaps(view: View) -> bool:
+    """Return whether the view has each of its bytes once and no others between them, with the axes in any order."""
+    axes = sorted((pitch, extent) for pitch, extent in zip(view.pitches, view.extents, strict=True) if extent > 1)
+    size = view.element_bytes
+    for pitch, extent in axes:
+        if pitch != size:
+            return False
+        size *= extent
+    return True
+
+
+def _along(between: View, source: View, result: View) -> View | None:
+    """Return the result of a table or copy along the axes of ``between``, a view of the bytes of ``source``, its input.
+
+    Return None if an axis of ``between`` goes beyond an axis of ``source``, since its steps in the result differ then.
+    """
+    walks = {view.tensor: Walk(view.tensor, view.pitches, view.offset, view.element_bytes) for view in (source, result)}
+    extents, walked = merged(source.extents, walks)
+    steps_in, steps_out = walked[source.tensor].pitches, walked[result.tensor].pitches
+    pitches = [0, 0, 0, 0]
+    for place, (extent, pitch) in enumerate(zip(between.extents, between.pitches, strict=True)):
+        if extent == 1:
+            continue
+        axis = next(axis for axis, step in enumerate(steps_in) if step <= pitch)
+        steps, rest = divmod(pitch, steps_in[axis])
+        if rest or steps * extent > extents[axis]:
+            return None
+        pitches[place] = steps * steps_out[axis]
+    return view_of(result.tensor, between.extents, four(pitches), result.offset, result.element_bytes)
 
 
 def with_table(call: KernelCall, table: npt.NDArray[np.int8]) -> Mapping[str, int] | None:

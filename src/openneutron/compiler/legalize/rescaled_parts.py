@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Write QUANTIZE and other tables where they take fewer calls on fewer values. No bit of a result changes.
+
+LiteRT's converter and the exporters that use it put a QUANTIZE in front of a CONCATENATION for each operand of another scale. Often such
+operands are neighbouring slices of one tensor, enlarged images, or other tables: a table of a table is one table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from openneutron.ir import DType, Graph, Node, Tensor, constant
+from openneutron.ir.graph import read_once
+from openneutron.ops import BY_NAME
+from openneutron.ops.shape import VIEWS, slice_window
+
+ENLARGING = ("broadcast_to", "resize_nearest_neighbor", "tile")
+"""Operators that repeat stored values."""
+
+TABLE = "lookup_s8"
+
+
+def is_table(graph: Graph, node: Node) -> bool:
+    """Return whether each byte of the node's result is a function of one byte of its only input."""
+    if len(node.inputs) != 1 or len(node.outputs) != 1 or TABLE not in BY_NAME[node.op].kernels:
+        return False
+    return graph.given(node, 0).dtype is DType.INT8 and graph[node.name].dtype is DType.INT8
+
+
+def rescale_before_enlarging(graph: Graph) -> Graph:
+    """Return the graph with each QUANTIZE that alone reads an enlarged tensor in front of the operator that enlarges it."""
+    consumers, producers = graph.consumers(), graph.producers()
+    swapped: dict[str, tuple[Node, ...]] = {}
+    tensors: list[Tensor] = []
+    for node in graph.nodes:
+        before = producers.get(node.inputs[0] or "") if node.op == "quantize" and is_table(graph, node) else None
+        if before is None or before.op not in ENLARGING or not read_once(graph, consumers, before):
+            continue
+        source, result = graph.given(before, 0), graph[node.name]
+        if source.is_constant or source.elements >= result.elements:
+            continue
+        # The small tensor can have the name of the enlarged one, since no other node reads that.
+        tensors.append(replace(source, name=before.name, quant=result.quant))
+        first = replace(node, inputs=(source.name,), outputs=(before.name,))
+        second = replace(before, inputs=(before.name, *before.inputs[1:]), outputs=node.outputs)
+        swapped |= {before.name: (first,), node.name: (second,)}
+    return graph.rebuilt((new for node in graph.nodes for new in swapped.get(node.name, (node,))), tensors)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """An operand of a concatenation along ``axis``: the positions from ``begin`` to ``end`` of ``source`` there, rescaled by ``quantize`` if that is
+    not None."""
+
+    operand: str
+    source: str
+    begin: int
+    end: int
+    quantize: Node | None
+
+
+def join_slices(graph: Graph) -> Graph:
+    """Return the graph in which a CONCATENATION reads neighbouring slices of a tensor as one slice, or as the tensor itself.
+
+    A QUANTIZE of each slice to the same scale becomes one QUANTIZE, if the CONCATENATION alone reads their results.
+    """
+    consumers, producers = graph.consumers(), graph.producers()
+    nodes: list[Node] = []
+    tensors: dict[str, Tensor] = {}
+    for node in graph.nodes:
+        if node.op == "concatenation":
+            parts = [_part(graph, node, name, producers, consumers) for name in map(str, node.inputs)]
+            inputs: list[str] = []
+            for group in _neighbours(graph, parts):
+                if len(group) == 1:
+                    inputs.append(group[0].operand)
+                    continue
+                whole = _joined(graph, node, group, tensors)
+                nodes += whole
+                inputs.append(whole[-1].name if whole else group[0].source)
+            is_whole = len(inputs) == 1 and len(parts) > 1
+            node = _view(graph, node, inputs[0]) if is_whole else replace(node, inputs=tuple(inputs))
+        nodes.append(node)
+    return without_unread(graph.rebuilt(nodes, tensors.values())) if tensors or _differ(graph, nodes) else graph
+
+
+def _view(graph: Graph, node: Node, source: str) -> Node:
+    return Node("reshape", (source,), node.outputs, {"new_shape": graph[node.name].shape}, node.source)
+
+
+def _differ(graph: Graph, nodes: Sequence[Node]) -> bool:
+    return any(one.inputs != other.inputs for one, other in zip(graph.nodes, nodes, strict=False))
+
+
+def without_unread(graph: Graph) -> Graph:
+    """Return the graph without the slices and QUANTIZE operators whose results nothing reads."""
+    read, kept = set(graph.kept_tensors), []
+    for node in reversed(graph.nodes):
+        if node.op not in ("quantize", "slice") or read.intersection(node.outputs):
+            kept.append(node)
+            read.update(name for name in node.inputs if name is not None)
+    return graph.rebuilt(reversed(kept))
+
+
+def _part(
+    graph: Graph, join: Node, name: str, producers: Mapping[str, Node], consumers: Mapping[str, Sequence[Node]]
+) -> _Part:
+    """Return an operand of a concatenation: a part of a slice's source, or else the whole operand."""
+    axis = join["axis"] % len(graph[name].shape)
+    made = _behind_views(graph, name, producers)
+    quantize = made if made is not None and made.op == "quantize" and is_table(graph, made) else None
+    if quantize is not None:
+        alone = quantize.name == name and read_once(graph, consumers, quantize)
+        made = _behind_views(graph, str(quantize.inputs[0]), producers) if alone else None
+    if made is None or made.op != "slice" or join.attrs.get("unsigned"):
+        return _Part(name, name, 0, graph[name].shape[axis], None)
+    source = graph.given(made, 0)
+    begin, size = slice_window(graph, made)
+    if any(other != extent for at, (other, extent) in enumerate(zip(size, source.shape, strict=True)) if at != axis):
+        return _Part(name, name, 0, graph[name].shape[axis], None)
+    return _Part(name, source.name, begin[axis], begin[axis] + size[axis], quantize)
+
+
+def _behind_views(graph: Graph, name: str, producers: Mapping[str, Node]) -> Node | None:
+    """Return the node that computes a tensor, without reshapes to the same shape."""
+    made = producers.get(name)
+    while made is not None and made.op in VIEWS and graph.given(made, 0).shape == graph[made.name].shape:
+        made = producers.get(str(made.inputs[0]))
+    return made
+
+
+def _neighbours(graph: Graph, parts: Sequence[_Part]) -> list[list[_Part]]:
+    """Return the parts in groups: each continues the one before it in the same source, with the same scale."""
+    groups: list[list[_Part]] = []
+    for part in parts:
+        last = groups[-1][-1] if groups else None
+        follows = (
+            last is not None
+            and (last.source, last.end) == (part.source, part.begin)
+            and (last.quantize is None) == (part.quantize is None)
+            and graph[last.operand].quant == graph[part.operand].quant
+            and part.operand != part.source
+        )
+        if follows:
+            groups[-1].append(part)
+        else:
+            groups.append([part])
+    return groups
+
+
+def _joined(graph: Graph, join: Node, group: Sequence[_Part], tensors: dict[str, Tensor]) -> list[Node]:
+    """Return the nodes that compute the parts of a group as one operand; none if that is their source. ``tensors`` gets new tensors."""
+    source, axis = graph[group[0].source], join["axis"] % len(graph[group[0].source].shape)
+    begin, end = group[0].begin, group[-1].end
+    origin, nodes, name = join.source, [], source.name
+    shape = (*source.shape[:axis], end - begin, *source.shape[axis + 1 :])
+    if shape != source.shape:
+        starts = [begin if at == axis else 0 for at in range(len(shape))]
+        first, sizes, name = (graph.free_name(f"{group[0].operand}/{part}") for part in ("begin", "size", "joined"))
+        tensors[first], tensors[sizes] = (
+            constant(each, np.array(values, np.int32)) for each, values in ((first, starts), (sizes, shape))
+        )
+        tensors[name] = replace(source, name=name, shape=shape)
+        nodes.append(Node("slice", (source.name, first, sizes), (name,), {}, origin))
+    if group[0].quantize is not None:
+        result = graph.free_name(f"{group[0].operand}/rescaled")
+        tensors[result] = replace(graph[group[0].operand], name=result, shape=shape)
+        nodes.append(replace(group[0].quantize, inputs=(name,), outputs=(result,)))
+    return nodes
+
+
+MOVED = ("slice", "strided_slice", "transpose")
+"""Operators that become copies, which tables can take along."""
+
+
+def tables_before_join(graph: Graph) -> Graph:
+    """Return the graph with each table that alone reads a CONCATENATION in front of it, if each operand comes from a table or a copy.
+
+    A table takes along the one before it, and a copy: there are as many calls in front of the CONCATENATION as before, and none behind it.
+    """
+    while True:
+        consumers, producers = graph.consumers(), graph.producers()
+        found = (_before_join(graph, node, producers, consumers) for node in graph.nodes)
+        made = next((one for one in found if one is not None), None)
+        if made is None:
+            return graph
+        graph = made
+
+
+def _before_join(
+    graph: Graph, table: Node, producers: Mapping[str, Node], consumers: Mapping[str, Sequence[Node]]
+) -> Graph | None:
+    """Return the graph with a table in front of the concatenation that it reads; None if the table stays."""
+    join = producers.get(table.inputs[0] or "") if is_table(graph, table) else None
+    if (
+        join is None
+        or join.op != "concatenation"
+        or join.attrs.get("unsigned")
+        or not read_once(graph, consumers, join)
+    ):
+        return None
+    operands = [str(name) for name in join.inputs]
+    if len(set(operands)) < len(operands) or not all(
+        _takes_table(graph, name, producers, consumers) for name in operands
+    ):
+        return None
+    tables, tensors = [], []
+    for name in operands:
+        tensor = replace(graph[table.name], name=graph.free_name(f"{name}/{table.op}"), shape=graph[name].shape)
+        tensors.append(tensor)
+        tables.append(replace(table, inputs=(name,), outputs=(tensor.name,)))
+    joined = replace(join, inputs=tuple(tensor.name for tensor in tensors), outputs=table.outputs)
+    nodes = [
+        new for node in graph.nodes if node is not table for new in ((*tables, joined) if node is join else (node,))
+    ]
+    return graph.rebuilt(nodes, tensors)
+
+
+def _takes_table(
+    graph: Graph, name: str, producers: Mapping[str, Node], consumers: Mapping[str, Sequence[Node]]
+) -> bool:
+    """Return whether a table or a copy computes the tensor, which no other node reads, with or without a view between them."""
+    node = producers.get(name)
+    while node is not None and node.op in VIEWS and read_once(graph, consumers, node):
+        node = producers.get(str(node.inputs[0]))
+    return node is not None and read_once(graph, consumers, node) and (node.op in MOVED or is_table(graph, node))
