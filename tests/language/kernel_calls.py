@@ -21,7 +21,7 @@ from openneutron.language.decoder import Matrix
 from openneutron.language.program import matrix_words
 from openneutron.options import CompileOptions
 from openneutron.targets import Target
-from tests.language.arithmetic import Floats
+from tests.language.arithmetic import Floats, Heads
 
 ONE_PART = jobs.KnownSizes(frozenset({16}), frozenset(), 1024)
 PARTS = jobs.KnownSizes(frozenset({128}), frozenset(), 128)
@@ -135,4 +135,33 @@ def linear_call(matrix: Matrix, release: str, sizes: jobs.KnownSizes, rows: int,
     operands = -(-job_rows * packed.inputs // 64) * 64 * (2 if given.get("flipped") else 1)
     lines = operands + 4 * len(packed.parts) * job_rows * packed.channels
     call.memory("memory", max(memory * packed.inputs, lines + 128 if job_rows else 0))
+    return call
+
+
+def attention_call(facts: Heads, positions: int, rows: int, source_rows: int = 0) -> Single:
+    """Return the call of an attention, or of cross attention to the keys and values of a source."""
+    ones, size = np.ones(facts.size, np.float32), facts.size
+    params = {
+        "heads": facts.heads, "groups": facts.groups, "size": size, "positions": positions, "cross": int(source_rows > 0), "window": facts.window,
+        "rotated": 0 if facts.table is None else facts.table.shape[1], "interleaved": int(facts.interleaved),
+        "normed": int(facts.query_norm is not None), "scale_bits": bits(facts.scale), "cap_bits": bits(facts.cap),
+        "epsilon_bits": bits(facts.epsilon),
+    }  # fmt: skip
+    constants = {
+        "rotary": np.zeros((0, 0), np.float32) if facts.table is None else facts.table,
+        "query_scale": ones if facts.query_norm is None else facts.query_norm,
+        "key_scale": ones if facts.key_norm is None else facts.key_norm,
+    }
+    call = Single("cached_attention_f32", params, constants)
+    appended = 2 * facts.groups * size
+    call.floats("input", rows, facts.heads * size + (0 if source_rows else appended))
+    call.integers("span", 2)
+    if source_rows:
+        call.floats("source", source_rows, appended)
+        call.integers("source_span", 2)
+    else:
+        call.views |= {"source": call.views["input"], "source_span": call.views["span"]}
+    call.floats("output", rows, facts.heads * size)
+    call.state("cache", 2 * facts.groups * positions * (size + 4))
+    call.memory("scores", 4 * positions + 2 * size)
     return call

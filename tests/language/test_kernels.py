@@ -22,6 +22,7 @@ from tests.language.kernel_calls import (
     ONE_PART,
     PARTS,
     Single,
+    attention_call,
     bits,
     floats_of,
     linear_call,
@@ -205,35 +206,6 @@ def test_activations(kind: int, gated: int) -> None:
         found = floats_of(simulator.run([x, span(0, 2)]), 3)
     expected = arithmetic.ACTIVATIONS[kind](x[:2, :301])
     equal(found[:2], expected * x[:2, 301:] if gated else expected)
-
-
-def attention_call(facts: arithmetic.Heads, positions: int, rows: int, source_rows: int = 0) -> Single:
-    """Return the call of an attention, or of cross attention to the keys and values of a source."""
-    ones, size = np.ones(facts.size, np.float32), facts.size
-    params = {
-        "heads": facts.heads, "groups": facts.groups, "size": size, "positions": positions, "cross": int(source_rows > 0), "window": facts.window,
-        "rotated": 0 if facts.table is None else facts.table.shape[1], "interleaved": int(facts.interleaved),
-        "normed": int(facts.query_norm is not None), "scale_bits": bits(facts.scale), "cap_bits": bits(facts.cap),
-        "epsilon_bits": bits(facts.epsilon),
-    }  # fmt: skip
-    constants = {
-        "rotary": np.zeros((0, 0), np.float32) if facts.table is None else facts.table,
-        "query_scale": ones if facts.query_norm is None else facts.query_norm,
-        "key_scale": ones if facts.key_norm is None else facts.key_norm,
-    }
-    call = Single("cached_attention_f32", params, constants)
-    appended = 2 * facts.groups * size
-    call.floats("input", rows, facts.heads * size + (0 if source_rows else appended))
-    call.integers("span", 2)
-    if source_rows:
-        call.floats("source", source_rows, appended)
-        call.integers("source_span", 2)
-    else:
-        call.views |= {"source": call.views["input"], "source_span": call.views["span"]}
-    call.floats("output", rows, facts.heads * size)
-    call.state("cache", 2 * facts.groups * positions * (size + 4))
-    call.memory("scores", 4 * positions + 2 * size)
-    return call
 
 
 PLAIN = arithmetic.Heads(6, 2, 24, 0.2)

@@ -3,6 +3,10 @@
 #include "../language.h"
 #include "../shared_work.h"
 
+#ifndef __OPTIMIZE_SIZE__
+#include "../dsp.h"
+#endif
+
 #if NEUTRON_VECTORS && defined(__x86_64__)
 #include <immintrin.h>
 #elif NEUTRON_VECTORS && defined(__aarch64__)
@@ -121,6 +125,70 @@ typedef struct {
     int32_t size, count;
 } Lines;
 
+#if NEUTRON_DSP && NEUTRON_FAST_DSP && !NEUTRON_VECTORS
+
+enum { TOGETHER = 8 }; /* values whose sums stay in registers */
+
+/* Puts the integers of a query into the order 0 2 1 3 of each 4, the order of bytes that are widened. */
+static void reorder_query(uint8_t *query, int32_t size) {
+    for (int32_t i = 0; i + 4 <= size; i += 4, query += 8) {
+        const uint32_t low = neutron_load_word(query), high = neutron_load_word(query + 4);
+        const uint32_t even = (low & 0xFFFFu) | high << 16, odd = (high & 0xFFFF0000u) | low >> 16;
+        memcpy(query, &even, sizeof even);
+        memcpy(query + 4, &odd, sizeof odd);
+    }
+}
+
+/* Writes the products of a query's integers and of each line, by the line's scale and a factor. */
+static void score(const Attention *a, const Lines *keys, float factor) {
+    const int32_t size = keys->size, fours = size & ~3, eights = size & ~7;
+    const uint8_t *key = (const uint8_t *)keys->bytes;
+    reorder_query(a->query, size);
+    for (int32_t j = 0; j < keys->count; j++) {
+        const uint8_t *query = a->query, *const next = key + size;
+        uint32_t sum = 0;
+        for (const uint8_t *const end = key + eights; key != end; key += 8, query += 16) {
+            const uint32_t first = neutron_load_word(key), second = neutron_load_word(key + 4);
+            sum = neutron_add_products(sum, neutron_even_bytes(first), neutron_odd_bytes(first), neutron_load_word(query), neutron_load_word(query + 4));
+            sum = neutron_add_products(sum, neutron_even_bytes(second), neutron_odd_bytes(second), neutron_load_word(query + 8),
+                                       neutron_load_word(query + 12));
+        }
+        if (fours != eights) {
+            const uint32_t word = neutron_load_word(key);
+            sum = neutron_add_products(sum, neutron_even_bytes(word), neutron_odd_bytes(word), neutron_load_word(query), neutron_load_word(query + 4));
+            key += 4;
+            query += 8;
+        }
+        for (; key != next; key++, query += 2) sum += (uint32_t)(neutron_load_16(query) * (int8_t)*key);
+        a->scores[j] = ((float)(int32_t)sum * keys->scales[j]) * factor;
+    }
+}
+
+/* Adds the values of all lines, each by its weight. */
+static void add_values(const Attention *a, NeutronFloat *to, const Lines *values) {
+    const int32_t size = values->size;
+    int32_t i = 0;
+    for (; i + TOGETHER <= size; i += TOGETHER) {
+        float sums[TOGETHER] = {0};
+        const uint8_t *value = (const uint8_t *)values->bytes + i;
+        const NeutronFloat *weight = a->scores;
+        for (const NeutronFloat *const end = weight + values->count; weight != end; weight++, value += size) {
+            const float by = *weight;
+            const uint32_t words[2] = {neutron_load_word(value), neutron_load_word(value + 4)};
+            NEUTRON_UNROLL
+            for (int n = 0; n < TOGETHER; n++) sums[n] = sums[n] + by * (float)(int8_t)(words[n / 4] >> n % 4 * 8);
+        }
+        for (int n = 0; n < TOGETHER; n++) to[i + n] = sums[n];
+    }
+    for (; i < size; i++) {
+        float sum = 0.0f;
+        for (int32_t j = 0; j < values->count; j++) sum = sum + a->scores[j] * (float)values->bytes[(size_t)j * (size_t)size + (size_t)i];
+        to[i] = sum;
+    }
+}
+
+#else
+
 /* Writes the products of a query's integers and of each line, by the line's scale and a factor. */
 static void score(const Attention *a, const Lines *keys, float factor) {
     const int8_t *key = keys->bytes;
@@ -140,6 +208,8 @@ static void add_values(const Attention *a, NeutronFloat *to, const Lines *values
         for (int32_t i = 0; i < values->size; i++) to[i] = to[i] + weight * (float)value[i];
     }
 }
+
+#endif
 
 #if NEUTRON_VECTORS && defined(__x86_64__)
 

@@ -22,10 +22,8 @@ enum { MOST_ROWS = TOKENS };
 
 static const NeutronMatrixWords *matrix_of(const NeutronDynamicLinearF32 *p) { return (const void *)&p->inputs; }
 
-typedef struct Step Step;
-
 /* Rows that are computed together: those of the input from `from` on, to those of the output from `row` on. */
-struct Step {
+typedef struct {
     const NeutronKernelCall *call;
     const NeutronDynamicLinearF32 *p;
     const NeutronMatrixWords *matrix;
@@ -42,8 +40,8 @@ struct Step {
     bool stores; /* the thread with the job stores its results */
     NeutronJobMemory memory;
     NeutronError error;
-    void (*multiply)(const Step *step, int32_t channel, int32_t end);
-};
+    bool takes_dot_products; /* the machine has the dot product extension */
+} Step;
 
 /* ---- check ---------------------------------------------------------------------------------------------------------- */
 
@@ -212,7 +210,12 @@ static void multiply_tile(Tile *tile) {
     for (tile->number = 0; tile->number < neutron_matrix_parts(step->matrix); tile->number++) {
         tile->part = neutron_matrix_part(step->call->bases, step->matrix, tile->number);
         if (fours > 0) multiply_rows(tile, fours);
-        if (fours < tile->rows) (step->matrix->bits == 4 ? multiply_int4_channels : multiply_channels)(tile, fours);
+        if (fours == tile->rows) continue;
+        if (step->matrix->bits == 4) {
+            multiply_int4_channels(tile, fours);
+        } else {
+            multiply_channels(tile, fours);
+        }
     }
     for (int32_t t = 0; t < tile->rows; t++) {
         store(step, tile->row + t, tile->channel, tile->sums + t * tile->channels, tile->channels);
@@ -430,7 +433,14 @@ static void multiply_item(void *context, int32_t item, int32_t thread) {
     }
 #endif
     const int32_t channels = step->output->channels, channel = step->of_job + item * step->block;
-    step->multiply(step, channel, channels - channel < step->block ? channels : channel + step->block);
+    const int32_t end = channels - channel < step->block ? channels : channel + step->block;
+#if NEUTRON_VECTORS && defined(__aarch64__)
+    if (step->takes_dot_products) {
+        multiply_block_dot(step, channel, end);
+        return;
+    }
+#endif
+    NEUTRON_FASTEST(multiply_block)(step, channel, end);
 }
 
 /* Multiples of BLOCK: several items for each thread. */
@@ -491,9 +501,8 @@ void dynamic_linear_f32_run(const NeutronKernelCall *call) {
     step.inputs = neutron_matrix_inputs(step.matrix);
     step.of_job = p->job_from == 0 ? 0 : count >= p->job_from ? p->job_channels : p->few_channels;
     step.error = ENONE;
-    step.multiply = NEUTRON_FASTEST(multiply_block);
 #if NEUTRON_VECTORS && defined(__aarch64__)
-    if (neutron_has_dot_product()) step.multiply = multiply_block_dot;
+    step.takes_dot_products = neutron_has_dot_product();
 #endif
     take_memory(&step);
     for (int32_t done = 0; done < count && step.error == ENONE; done += step.count) {
