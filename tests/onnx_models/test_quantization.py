@@ -127,6 +127,24 @@ def test_quantized_gains_of_a_normalization_are_real() -> None:
     np.testing.assert_allclose(results(made, x)[0], ReferenceEvaluator(made).run(None, {"x": x})[0], atol=0.0501)
 
 
+def test_a_batch_normalization_of_quantized_values_is_a_convolution_of_one_point() -> None:
+    nodes = [
+        node("QuantizeLinear", "x s z", "q"),
+        node("DequantizeLinear", "q s z", "a"),
+        node("BatchNormalization", "a scale bias mean variance", "b", epsilon=1e-3),
+        node("QuantizeLinear", "b s z", "c"),
+        node("DequantizeLinear", "c s z", "y"),
+    ]
+    constants = {
+        "s": np.float32(0.05), "z": np.int8(3), "scale": np.array([0.7, 0.0, -1.3], np.float32), "bias": random(3, seed=1),
+        "mean": random(3, seed=2), "variance": np.array([0.5, 1.0, 2.0], np.float32),
+    }  # fmt: skip
+    made, x = model(nodes, {"x": [1, 3, 4, 4]}, ["y"], constants), random(1, 3, 4, 4)
+    both = ["quantize_per_tensor", "dequantize_per_tensor"]
+    assert operators(made) == [*both, "dequantize_per_channel", "conv2d", *both]
+    np.testing.assert_allclose(results(made, x)[0], ReferenceEvaluator(made).run(None, {"x": x})[0], atol=0.0501)
+
+
 @pytest.mark.parametrize("kind", [np.uint8, np.uint16])
 def test_unsigned_constants_are_the_signed_ones_of_the_same_value(kind: type) -> None:
     constants = {"w": np.array([3, 200, 255], kind), "s": np.float32(0.5), "z": np.array(130, kind)}

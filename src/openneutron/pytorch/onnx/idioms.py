@@ -414,3 +414,42 @@ def _linear_part(importer: Importer, name: str) -> tuple[list[Step], str | None]
 @converts("AdaptiveAveragePool", domain=OWN)
 def _adaptive_average(node: NodeView, x: Tensor) -> Values:
     return F.adaptive_avg_pool2d(x, node.get("size"))
+
+
+# -- batch normalization of a quantized value ----------------------------------------------------------------------------
+
+
+@_ends("BatchNormalization")
+def _find_quantized_scale(importer: Importer, node: NodeView, inputs: tuple[str, ...]) -> Idiom | None:
+    """Find a batch normalization that reads quantized values, which onnxruntime's quantizer leaves where no convolution is in front."""
+    source, parameters = inputs[0], inputs[1:5]
+    if _made_by(importer, source, "DequantizeLinear") is None or importer.shapes[source].dim() != 4:
+        return None
+    if node.get("training_mode", 0) or not all(name in importer.constants for name in parameters):
+        return None
+    scale, bias, mean, variance = (importer.constants[name].astype(np.float64) for name in parameters)
+    factors = scale / np.sqrt(variance + node.get("epsilon", 1e-5))
+    offsets = (bias - mean * factors).astype(np.float32)
+    names = (f"{node.names[0]}@{part}" for part in ("factors", "offsets"))
+    return Idiom(
+        "ChannelScale",
+        {},
+        (source, *(_constant(importer, *pair) for pair in zip(names, (factors, offsets), strict=True))),
+    )
+
+
+_LARGEST_WEIGHT = 127
+
+
+@converts("ChannelScale", constants=(1,), domain=OWN)
+def _channel_scale(node: NodeView, x: Tensor, factors: np.ndarray[Any, Any], offsets: Tensor) -> Values:
+    """Return a depthwise convolution of one point, whose only weight in a channel is exactly the channel's factor."""
+    scales = np.maximum(np.abs(factors) / _LARGEST_WEIGHT, np.finfo(np.float32).tiny).astype(np.float32)
+    stored = (np.sign(factors) * _LARGEST_WEIGHT).astype(np.int8).reshape(-1, 1, 1, 1)
+    weights = torch.ops.quantized_decomposed.dequantize_per_channel(
+        node.constant("weights", stored),
+        node.constant("scales", scales),
+        node.constant("zeros", np.zeros(len(scales), np.int64)),
+        *(0, -_LARGEST_WEIGHT, _LARGEST_WEIGHT, torch.int8),
+    )
+    return F.conv2d(x, weights, offsets, groups=len(scales))
