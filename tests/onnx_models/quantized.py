@@ -8,7 +8,9 @@ and int16 activations, and the operators with integers (QOperator) with uint8. N
 onnxruntime's CPU result up to rounding. onnxruntime computes a graph as it is written, or with the kernels that its optimizer puts in the place
 of several nodes (its default), which round otherwise. Prints for each file its operators on the NPU and on the CPU; the part of outputs that are
 within one step of the last quantization, ours of the default, the default of the graph as written, ours of the graph as written, and the graph as written of itself
-with inputs that are 0.1% larger; our largest difference from the default in steps; and the ratio of signal to difference in dB. ``--folder`` keeps the files.
+with inputs that are 0.1% larger; our largest difference from the default in steps; and ratios of signal to difference in dB: ours of the default, and the default and ours of the
+float network. ``--table`` prints ours and the moved ones of the graph as written, and the ratios of it and of ours, as rows of Markdown.
+``--folder`` keeps the files.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -103,20 +106,67 @@ def step_of(model: onnx.ModelProto, values: Array) -> float:
     return float(np.ptp(values)) / 255
 
 
-def row(name: str, form: str, folder: Path) -> str:
-    """Return the line of a file."""
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """The results of a file for all samples, of onnxruntime and of ours."""
+
+    name: str
+    form: str
+    on_npu: int
+    on_cpu: int
+    step: float
+    floats: Array
+    """Those of the float file."""
+    theirs: Array
+    as_written: Array
+    moved: Array
+    """Those of the graph as written with inputs that are 0.1% larger."""
+    ours: Array
+
+    def within(self, one: Array, other: Array) -> float:
+        """Return the part of values that are within one step."""
+        return float((np.abs(one - other) <= 1.001 * self.step).mean())
+
+    def __str__(self) -> str:
+        """Return the line that ``main`` prints."""
+        theirs, written = self.theirs, self.as_written
+        pairs = (self.ours, theirs), (theirs, written), (self.ours, written), (self.moved, written)
+        parts = " ".join(f"{self.within(*pair):8.2%}" for pair in pairs)
+        most = np.abs(self.ours - theirs).max() / self.step
+        ratios = ratio(theirs, self.ours), ratio(self.floats, theirs), ratio(self.floats, self.ours)
+        return f"{self.name:24} {self.form:10} {self.on_npu:4} {self.on_cpu:4}  {parts}  {most:6.2f} " + " ".join(
+            f"{one:7.1f}" for one in ratios
+        )
+
+    @property
+    def in_table(self) -> str:
+        """Return the row of a table of a page."""
+        parts = (self.within(self.ours, self.as_written), self.within(self.moved, self.as_written))
+        ratios = ratio(self.floats, self.as_written), ratio(self.floats, self.ours)
+        cells = [*(f"{part:.1%}" for part in parts), *(f"{one:.1f}" for one in ratios)]
+        return f"| {self.name} | {' | '.join(cells)} |"
+
+
+def ratio(right: Array, found: Array) -> float:
+    """Return the ratio of signal to difference in dB."""
+    noise = float(((right - found) ** 2).sum())
+    return float(10 * np.log10((right**2).sum() / noise)) if noise else float("inf")
+
+
+def compared(name: str, form: str, folder: Path) -> Compared | str:
+    """Return the results of a file, or a line that says why there are none."""
     path, given = exported(name, folder)
     plain = onnxruntime.SessionOptions()
     plain.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     try:
         made, samples = quantized(path, form, given)
-        sessions = [
-            onnxruntime.InferenceSession(str(made), one, providers=["CPUExecutionProvider"]) for one in (None, plain)
-        ]
-        theirs, as_written = (_stacked(session.run(None, sample)[0] for sample in samples) for session in sessions)
-        moved = _stacked(
-            sessions[1].run(None, {name: _moved(value) for name, value in sample.items()})[0] for sample in samples
+        theirs, written, floats = (
+            onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+            for file, options in ((made, None), (made, plain), (path, None))
         )
+        moved = [{name: _moved(value) for name, value in sample.items()} for sample in samples]
+        runs = (floats, samples), (theirs, samples), (written, samples), (written, moved)
+        results = [_stacked(session.run(None, sample)[0] for sample in inputs) for session, inputs in runs]
     except Exception as error:
         return f"{name:24} {form:10} onnxruntime can't quantize or run it: {str(error).partition(chr(10))[0][:120]}"
     try:
@@ -124,17 +174,8 @@ def row(name: str, form: str, folder: Path) -> str:
         ours = _stacked(program.run(*sample)[0] for sample in given)
     except OpenNeutronError as error:
         return f"{name:24} {form:10} refused: {error}"
-    step = step_of(onnx.load(made), theirs)
-    parts = [
-        float((np.abs(one - other) <= 1.001 * step).mean())
-        for one, other in ((ours, theirs), (theirs, as_written), (ours, as_written), (moved, as_written))
-    ]
-    noise = ((ours - theirs) ** 2).sum()
-    report = program.report
-    return (
-        f"{name:24} {form:10} {report.operators - len(report.on_cpu):4} {len(report.on_cpu):4}  {parts[0]:8.2%} {parts[1]:8.2%} {parts[2]:8.2%} {parts[3]:8.2%}  "
-        f"{np.abs(ours - theirs).max() / step:6.2f}  {10 * np.log10((theirs**2).sum() / noise) if noise else np.inf:6.1f}"
-    )
+    report, step = program.report, step_of(onnx.load(made), results[1])
+    return Compared(name, form, report.operators - len(report.on_cpu), len(report.on_cpu), step, *results, ours)
 
 
 def _moved(values: Array) -> Array:
@@ -152,16 +193,21 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--form", choices=FORMS, action="append")
+    parser.add_argument("--table", action="store_true", help="the rows of the table in docs/how-to/onnx.md")
     given = parser.parse_args(arguments)
     importlib.import_module("transformers.models.auto.processing_auto")  # before timm's stand-in for torchvision
     torch.set_num_threads(1)
-    print(f"{'network':24} {'form':10}  NPU  CPU      ours  default     ours    moved    most     dB")
-    print(f"{'':35}            default  written  written  written   steps")
+    if not given.table:
+        print(
+            f"{'network':24} {'form':10}  NPU  CPU      ours  default     ours    moved    most      dB   float   float"
+        )
+        print(f"{'':35}            default  written  written  written   steps          default    ours")
     with tempfile.TemporaryDirectory() as made, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name in given.names or (*OWN, *OTHERS):
             for form in given.form or FORMS:
-                print(row(name, form, given.folder or Path(made)), flush=True)
+                found = compared(name, form, given.folder or Path(made))
+                print(found.in_table if given.table and isinstance(found, Compared) else found, flush=True)
     return 0
 
 
