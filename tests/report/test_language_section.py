@@ -105,6 +105,24 @@ def test_speeds_go_down_with_the_position(model: Path) -> None:
         assert speeds == sorted(speeds, reverse=True)
 
 
+def test_a_core_of_counted_instructions_has_all_calls_in_its_phases(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = _file(tmp_path / "core.pte", "imxrt700-cpu")
+    assert main(["explain", str(path)]) == 0
+    text = capsys.readouterr().out
+    assert "Prefill of 64 tokens" in text and "bytes of flash" in text and "DDR" not in text
+    facts = facts_of(stored_data(path))
+    for phase in facts.phases:
+        assert [part.calls for part in phase.parts] == [1, 7, 3, 3, 3, 3, 3, 3, 1]
+        assert all(part.place == "CPU" and part.npu_seconds is None and part.is_counted for part in phase.parts)
+        assert math.fsum(part.seconds for part in phase.parts) == pytest.approx(phase.seconds)
+        assert phase.bound_seconds < phase.low_seconds < phase.seconds < phase.high_seconds
+    for kind in ("prefill", "decode"):
+        speeds = [point.tokens_per_second for point in facts.speeds if (point.kind, point.way) == (kind, CHOSEN)]
+        assert speeds == sorted(speeds, reverse=True)
+
+
 def test_a_program_without_modelled_times_has_its_memory_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

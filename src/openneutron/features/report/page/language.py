@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from html import escape
@@ -10,6 +11,7 @@ from html import escape
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from openneutron.compiler.cost.language import LINEAR, NORM, LanguageCall
 from openneutron.features.report.page.charts import PART_COLOURS, Chart, Spec, axis, spec, tip, values
 from openneutron.features.report.page.data import ReportData, Row
 from openneutron.features.report.page.document import table, tiles
@@ -19,7 +21,8 @@ from openneutron.isa import Microcode, Program, Record, decode
 from openneutron.isa.listing import profile
 from openneutron.isa.microcode import base_text
 from openneutron.language.model import Interface, timed_work
-from openneutron.language.times import ALONE, NEVER, Part, Product, Share, Speeds, Work, phase, with_jobs_from
+from openneutron.language.phases import calls_of, modelled
+from openneutron.language.times import ALONE, NEVER, Part, Phase, Product, Share, Speeds, Work, phase, with_jobs_from
 from openneutron.targets import with_checksum
 
 CPU, NPU, BOTH = "CPU", "NPU", "NPU and CPU"
@@ -28,6 +31,8 @@ CHOSEN, CORES, JOBS, BOUND = "as compiled", "CPU alone", "all on the NPU", "lowe
 """The lines of the chart: the program, its products on the CPU alone, those of several tokens on the NPU alone, and the bound of the time."""
 
 DDR, MULTIPLICATIONS, VALUES = "bytes over DDR", "multiplications", "dispatch and values"
+FLASH, INSTRUCTIONS = "bytes of flash", "instructions"
+"""The bounds of a core that computes all calls, whose instructions are counted."""
 
 TITLES = {
     "embedding": "embedding",
@@ -46,6 +51,7 @@ TITLES = {
 """The words for a call, by the last word of its name (language/program.py)."""
 
 NORMS = "norms"
+_ORDER = (TITLES["embedding"], NORMS, *TITLES.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,13 +163,13 @@ def language_facts(interface: Interface, program: Program, file_bytes: int) -> L
     phases: list[PhaseTime] = []
     speeds: list[Speed] = []
     if work:
-        later = interface.context // 4
-        prompts = [(PREFILL, tokens, 0) for tokens in dict.fromkeys((interface.rows, max(later, interface.rows)))]
-        single = [(DECODE, 1, position) for position in dict.fromkeys((0, later, interface.context - 1))]
         others = _others(program, microcode, interface.rows)
         why = _why_alone(microcode)
-        phases = [_phase(work, *each, interface.rows, others, why) for each in (*prompts, *single)]
+        phases = [_phase(work, *each, interface.rows, others, why) for each in _runs(interface)]
         speeds = list(_speeds(work, interface))
+    elif modelled(microcode, 1, 0, interface.rows) is not None:
+        phases = [_phase_of_core(microcode, *each, interface.rows) for each in _runs(interface)]
+        speeds = list(_speeds_of_core(microcode, interface))
     layers = sum(_word(name) == "attention" for name in microcode.names)
     constants = sorted(_weights(microcode, program), key=lambda item: (item.kind != WEIGHTS, -item.size_bytes))
     memory = (*constants, *_caches(microcode, interface, layers), *_arena(microcode))
@@ -177,6 +183,13 @@ def language_facts(interface: Interface, program: Program, file_bytes: int) -> L
         tuple(speeds),
         memory,
     )
+
+
+def _runs(interface: Interface) -> list[tuple[str, int, int]]:
+    """Return kind, tokens and first position of each phase: prompts of a run and of a quarter of the cache, and single tokens."""
+    later = interface.context // 4
+    prompts = [(PREFILL, tokens, 0) for tokens in dict.fromkeys((interface.rows, max(later, interface.rows)))]
+    return [*prompts, *((DECODE, 1, position) for position in dict.fromkeys((0, later, interface.context - 1)))]
 
 
 def _word(name: str) -> str:
@@ -234,8 +247,7 @@ def _phase(
         )
         for part in made.parts
     ]
-    order = [TITLES["embedding"], NORMS, *TITLES.values()]
-    parts.sort(key=lambda part: order.index(part.name) if part.name in order else len(order))
+    parts.sort(key=_place_in_order)
     moved = sum(part.size_bytes for part in made.parts)
     read, _ = of.together(any(part.on_npu for part in made.parts))
     return PhaseTime(
@@ -324,8 +336,87 @@ def _others(program: Program, microcode: Microcode, rows: int) -> list[LayerPart
     ]
 
 
+def _place_in_order(part: LayerPart) -> int:
+    return _ORDER.index(part.name) if part.name in _ORDER else len(_ORDER)
+
+
+def _phase_of_core(microcode: Microcode, kind: str, tokens: int, position: int, rows: int) -> PhaseTime:
+    """Return the time of a phase on a core that computes all calls, by their instructions."""
+    made = _made_by_core(microcode, tokens, position, rows)
+    target = with_checksum(microcode.target)
+    assert target is not None
+    read = target.constants_home.bandwidth.value * 1e6 * target.clock.value
+    calls: dict[str, list[LanguageCall]] = {}
+    for name, call in calls_of(microcode):
+        calls.setdefault(_word(name), []).append(call)
+    parts: dict[str, LayerPart] = {}
+    for part in made.parts:
+        first, title = calls[part.name][0], _title_of_core(part.name, calls[part.name][0])
+        bound_by = FLASH if part.size_bytes / read >= part.seconds * (1 - 1e-9) else INSTRUCTIONS
+        shape = f"{first.channels:,} x {first.params['inputs']:,}" if first.kernel == LINEAR else ""
+        made_part = LayerPart(
+            title, len(calls[part.name]), shape, first.params.get("bits", 8), CPU, "the core computes all calls", part.seconds, part.seconds,
+            None, part.size_bytes, part.products, bound_by, True,
+        )  # fmt: skip
+        so_far = parts.get(title)
+        parts[title] = made_part if so_far is None else _together(so_far, made_part)
+    moved = math.fsum(part.size_bytes for part in made.parts)
+    return PhaseTime(
+        kind=kind,
+        tokens=tokens,
+        position=position,
+        seconds=made.seconds,
+        low_seconds=made.low,
+        high_seconds=made.high,
+        bound_seconds=made.bound,
+        bound_by=FLASH if moved / read >= made.bound * (1 - 1e-9) else MULTIPLICATIONS,
+        cpu_seconds=made.seconds,
+        npu_seconds=None,
+        size_bytes=moved,
+        products=math.fsum(part.products for part in made.parts),
+        parts=tuple(sorted(parts.values(), key=_place_in_order)),
+    )
+
+
+def _made_by_core(microcode: Microcode, tokens: int, position: int, rows: int) -> Phase:
+    found = modelled(microcode, tokens, position, rows)
+    assert found is not None
+    return found[1]
+
+
+def _title_of_core(word: str, call: LanguageCall) -> str:
+    return NORMS if call.kernel == NORM else TITLES.get(word, word)
+
+
+def _together(one: LayerPart, other: LayerPart) -> LayerPart:
+    return replace(
+        one,
+        calls=one.calls + other.calls,
+        seconds=one.seconds + other.seconds,
+        cpu_seconds=one.seconds + other.seconds,
+        size_bytes=one.size_bytes + other.size_bytes,
+        products=one.products + other.products,
+    )
+
+
 POINTS = 32
 """The points of a line of the chart."""
+
+
+def _positions(context: int, tokens: int) -> list[int]:
+    last = context - tokens
+    return sorted({*range(0, last + 1, max(1, last // POINTS)), last})
+
+
+def _speeds_of_core(microcode: Microcode, interface: Interface) -> Iterator[Speed]:
+    """Yield the points of the chart for a core that computes all calls."""
+    rows = interface.rows
+    for kind, tokens in dict.fromkeys(((PREFILL, rows), (DECODE, 1))):
+        for position in _positions(interface.context, tokens):
+            made = _made_by_core(microcode, tokens, position, rows)
+            most = tokens / made.bound
+            yield Speed(kind, CHOSEN, position, tokens / made.seconds, tokens / made.high, tokens / made.low)
+            yield Speed(kind, BOUND, position, most, most, most)
 
 
 def _speeds(work: Work, interface: Interface) -> Iterator[Speed]:
@@ -335,9 +426,7 @@ def _speeds(work: Work, interface: Interface) -> Iterator[Speed]:
     if _has_jobs(work):
         ways.append((JOBS, with_jobs_from(work, 1)))
     for kind, tokens in dict.fromkeys(((PREFILL, rows), (DECODE, 1))):
-        last = context - tokens
-        step = max(1, last // POINTS)
-        for position in sorted({*range(0, last + 1, step), last}):
+        for position in _positions(context, tokens):
             for way, each in ways:
                 made = phase(each, tokens, position, rows)
                 yield Speed(kind, way, position, tokens / made.seconds, tokens / made.high, tokens / made.low)
@@ -463,7 +552,7 @@ def phases_table(facts: LanguageFacts) -> Table:
             right("time", [_duration(each.seconds) for each in found]),
             right(BOUND, [_duration(each.bound_seconds) for each in found]),
             Column("bound by", [each.bound_by for each in found]),
-            right("DDR", [size_text(round(each.size_bytes)) for each in found], goes=1),
+            right("bytes", [size_text(round(each.size_bytes)) for each in found], goes=1),
             right("products", [count_text(round(each.products)) for each in found], goes=2),
         )
     )
@@ -517,9 +606,19 @@ def _shown(facts: LanguageFacts) -> list[PhaseTime]:
     return [*prompts[-1:], *single[1:2]] if len(single) > 1 else [*prompts[-1:], *single]
 
 
+def _is_of_core(facts: LanguageFacts) -> bool:
+    return any(part.bound_by in (FLASH, INSTRUCTIONS) for each in facts.phases for part in each.parts)
+
+
 def _tables(facts: LanguageFacts) -> Iterator[tuple[str, str, Table]]:
     """Yield title, explanation and content of each table."""
-    if facts.phases:
+    if facts.phases and _is_of_core(facts):
+        about = (
+            "The lower bound of the time is the longer of the reading of all weights in flash, and of all multiplications at the most that the "
+            "core computes in a cycle. The time is that of counted instructions; the range has the error of the core's model."
+        )
+        yield "Phases", about, phases_table(facts)
+    elif facts.phases:
         about = (
             "The lower bound of the time is the longer of the transfer of all weights and the filled cache over the DDR, and of all "
             "multiplications on CPU and NPU together. It takes the same constants as the time; the range is that of the constants."
@@ -527,11 +626,15 @@ def _tables(facts: LanguageFacts) -> Iterator[tuple[str, str, Table]]:
         yield "Phases", about, phases_table(facts)
     for each in _shown(facts):
         about = (
-            "Time and bytes of one token, in all layers. A time with ~ is the compiler's cost of float32 kernels on one core; the sum does not "
-            "have it, since the constants of the other times are fitted to whole runs."
+            "Time and bytes of one token, in all layers."
+            if _is_of_core(facts)
+            else (
+                "Time and bytes of one token, in all layers. A time with ~ is the compiler's cost of float32 kernels on one core; the sum does not "
+                "have it, since the constants of the other times are fitted to whole runs."
+            )
         )
         yield f"{each.title[0].upper()}{each.title[1:]}, by part", about, parts_table(each)
-    yield "Memory", "The DDR that the program takes. Prefill and decode share all of it.", memory_table(facts)
+    yield "Memory", "The memory that the program takes. Prefill and decode share all of it.", memory_table(facts)
 
 
 def shown(data: ReportData) -> RenderableType:
