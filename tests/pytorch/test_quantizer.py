@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -249,6 +250,36 @@ def test_the_range_beats_that_of_the_extremes_where_tails_are_long() -> None:
         squared_error(values, extremes, -128 - float(values.min()) / extremes),
     )
     assert ours < 0.9 * theirs
+
+
+def test_values_beyond_the_reach_count_as_values_at_it() -> None:
+    values = torch.linspace(-40, 20, 10_000)
+    ends = {
+        0.0: (-6.24, 6.24),
+        -24.0: (-10.24, 0.0),  # the largest is -4
+        50.0: (0.0, 16.24),  # the least is 10
+    }
+    for shift, (low, high) in ends.items():
+        watching = observer(reach=math.log(511))
+        watching(values + shift)
+        scale, zero_point = (float(item) for item in watching.calculate_qparams())
+        assert np.allclose([(-128 - zero_point) * scale, (127 - zero_point) * scale], [low, high], atol=0.5)
+
+
+@pytest.mark.parametrize(
+    ("function", "is_bounded"),
+    [
+        (torch.sigmoid, True),
+        (lambda x: torch.cat([torch.sigmoid(x[:, :2]), torch.tanh(x[:, 2:])], 1), True),
+        (lambda x: 1 - torch.sigmoid(x), True),
+        (lambda x: torch.log(1.01 - torch.sigmoid(x)), False),
+        (lambda x: x * torch.sigmoid(x), False),
+    ],
+)
+def test_the_input_of_a_function_with_flat_ends_has_a_bounded_range(function: Any, is_bounded: bool) -> None:
+    found = quantized(lambda m, x: function(x - x.flip(1) / 2), torch.linspace(-30, 30, 64).reshape(4, 4, 4))
+    scales = [n.args[1] for n in found.graph.nodes if is_quantize(n) and op_name(n.args[0]) == "aten.sub.Tensor"]
+    assert (max(scales[:1]) < 13 / 255) == is_bounded
 
 
 def test_values_that_are_zero_do_not_count() -> None:

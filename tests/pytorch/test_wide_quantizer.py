@@ -52,10 +52,13 @@ def images(count: int = 2) -> list[tuple[torch.Tensor, ...]]:
     return [(torch.randn(1, 3, 8, 8, generator=generator),) for _ in range(count)]
 
 
-def quantized(quantizer: NeutronQuantizer, model: nn.Module | None = None) -> GraphModule:
+def quantized(
+    quantizer: NeutronQuantizer, model: nn.Module | None = None, inputs: tuple[torch.Tensor, ...] | None = None
+) -> GraphModule:
     torch.manual_seed(1)
-    exported = torch.export.export((model or Net()).eval(), images()[0])
-    return calibrate_and_quantize(exported, images(), quantizer)
+    samples = images() if inputs is None else [inputs]
+    exported = torch.export.export((model or Net()).eval(), samples[0])
+    return calibrate_and_quantize(exported, samples, quantizer)
 
 
 def operands(module: GraphModule) -> dict[str, list[str]]:
@@ -318,3 +321,35 @@ def test_results_that_are_missing_are_those_of_the_nearest_value() -> None:
     values = np.array([np.nan, 1.0, np.nan, np.nan, 4.0, np.nan, 6.0, np.nan])
     assert units._without_gaps(values).tolist() == [1, 1, 1, 4, 4, 4, 6, 6]
     assert units._without_gaps(np.full(3, np.nan)).tolist() == [0, 0, 0]
+
+
+class Recurrence(nn.Module):
+    """Four steps of ``gate * state + key outer value``, as in gated linear attention. ``has_gate`` False leaves the gates out."""
+
+    def __init__(self, has_gate: bool = True) -> None:
+        super().__init__()
+        self.has_gate = has_gate
+
+    def forward(
+        self, state: torch.Tensor, gates: torch.Tensor, keys: torch.Tensor, values: torch.Tensor
+    ) -> torch.Tensor:
+        outputs = []
+        for gate, key, value in zip(gates, keys, values, strict=True):
+            state = (torch.sigmoid(gate).unsqueeze(-1) * state if self.has_gate else state) + key.unsqueeze(
+                -1
+            ) @ value.unsqueeze(-2)
+            outputs.append(state.sum(-2))
+        return torch.stack(outputs)
+
+
+def test_a_state_that_is_carried_from_step_to_step_is_wide() -> None:
+    generator = torch.Generator().manual_seed(3)
+    shapes = ((1, 2, 8, 8), *((4, 1, 2, 8),) * 3)
+    inputs = tuple(torch.randn(shape, generator=generator) for shape in shapes)
+    found = operands(quantized(NeutronQuantizer(), Recurrence(), inputs))
+    assert (set(found["add"]), set(found["mul"]), set(found["sum"])) == ({"int16"}, {"int16"}, {"int8"})
+    assert set(operands(quantized(NeutronQuantizer(), Recurrence(has_gate=False), inputs))["add"]) == {"int8"}
+    program = openneutron.compile(Recurrence(), inputs, calibration=[inputs])
+    right = Recurrence()(*inputs)
+    error = (program.run(*inputs)[0] - right).square().sum()
+    assert 10 * torch.log10(right.square().sum() / error) > 36

@@ -47,16 +47,19 @@ from openneutron.pytorch.quantizer.observers import fixed_parameters
 from openneutron.pytorch.quantizer.passes import batch_norm  # noqa: F401  (a user's prepare_pt2e)
 from openneutron.pytorch.quantizer.passes.batch_norm import BATCH_NORM, normalized
 from openneutron.pytorch.quantizer.precision import (
+    CARRYING,
     NOTHING_WIDE,
     READERS,
     WIDENING,
     annotate_results,
+    find_carried_states,
     find_wide_powers,
     leave_positions_float,
     share_states,
 )
 from openneutron.pytorch.quantizer.settings import Choice, Overrides, QuantizationConfig, Usual
 from openneutron.pytorch.quantizer.specs import (
+    REACHES,
     ChosenSpec,
     act_qspec,
     activation_spec,
@@ -74,10 +77,12 @@ from openneutron.pytorch.quantizer.specs import (
     powers_spec,
     probability_spec,
     product_specs,
+    reach_of,
     reached_spec,
     root_spec,
     row_dimension,
     row_spec,
+    saturating_spec,
     shares,
     type_of,
     weight_spec,
@@ -134,7 +139,7 @@ class NeutronQuantizer(Quantizer):
         self.samples: FirstSamples | None = None
         self._positions: Set[Node] = frozenset()
         self._joins: Set[Node] = frozenset()
-        self._wide = NOTHING_WIDE
+        self._wide, self._saturates = NOTHING_WIDE, False
         self.splits_results = True
 
     def set_global(self, config: QuantizationConfig | None) -> Self:
@@ -214,8 +219,11 @@ class NeutronQuantizer(Quantizer):
         decided = self._joins | constants
         free = [node for node in model.graph.nodes if Q_ANNOTATION_KEY not in node.meta and node not in decided]
         self._wide = NOTHING_WIDE
-        if any(node.target in WIDENING for node in free) and self._widens():
-            self._wide = find_wide_powers(model, [node for node in free if self._is_usual(node)], self._host)
+        called = {node.target for node in free}
+        self._saturates = not REACHES.keys().isdisjoint(called)
+        if (not called.isdisjoint(WIDENING) or called >= CARRYING) and self._widens():
+            usual = [node for node in free if self._is_usual(node)]
+            self._wide = find_wide_powers(model, usual, self._host).having(find_carried_states(model, usual))
         for region in self._functions(model, free):
             self._annotate_function(region)
         for node in model.graph.nodes:
@@ -448,6 +456,9 @@ class NeutronQuantizer(Quantizer):
         dim = None if self.is_qat else row_dimension(node)
         if dim is not None:
             return row_spec(dim, activations)
+        is_plain = activations == INT8 and choice.observer is None and self.observer is None and not self.is_qat
+        if self._saturates and is_plain and (reach := reach_of(node)) is not None:
+            return saturating_spec(reach)
         return activation_spec(self.is_qat, choice.observer or self.observer, activations)
 
     def _input_spec(self, source: Node, config: QuantizationConfig) -> QuantizationSpecBase | None:

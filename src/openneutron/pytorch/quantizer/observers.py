@@ -75,11 +75,16 @@ class HistogramRangeObserver(UniformQuantizationObserverBase):
     Zero is always representable. Values that are exactly zero have no error in any range and are not counted. Values
     beyond ``LARGEST_SIGNAL``, infinities and NaN are not counted either. Of large tensors, a sample and the two
     extremes are counted.
+
+    reach: the distance from 0 beyond which values do not matter, as in front of a sigmoid. Values further away count as values at that
+    distance. If all values have one sign, the distance is measured from the one nearest to 0, since small results may get a finer scale
+    (``ReachedRangeObserver``).
     """
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, reach: float = math.inf, **kwargs: Any) -> None:
         kwargs.setdefault("eps", LEAST_ACTIVATION_SCALE)
         super().__init__(**kwargs)
+        self.reach = reach
         self.register_buffer("histogram", torch.zeros(BINS, dtype=torch.float64))
         self.register_buffer("min_val", torch.tensor(float("inf")))
         self.register_buffer("max_val", torch.tensor(float("-inf")))
@@ -142,6 +147,9 @@ class HistogramRangeObserver(UniformQuantizationObserverBase):
         if not high > low:
             return low, high
         counts = np.maximum(self.histogram.numpy(), 0.0)
+        if self.reach < math.inf:
+            bottom_bin, top_bin = self._bin_of(min(high, 0.0) - self.reach), self._bin_of(max(low, 0.0) + self.reach)
+            counts = np.bincount(np.arange(BINS).clip(bottom_bin, top_bin), counts, BINS)
         width = (high - low) / BINS
         centres = low + (np.arange(BINS) + 0.5) * width
         edges = low + np.arange(BINS + 1) * width

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Find values for which int8 has too few steps. States and powers become int16; positions for an operator on the CPU
-stay float."""
+"""Find values for which int8 has too few steps. States, also those that are carried from step to step, and powers become int16;
+positions for an operator on the CPU stay float."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch.fx import GraphModule, Node
@@ -17,6 +17,7 @@ from torchao.quantization.pt2e.quantizer import (
 from torchao.quantization.pt2e.quantizer.quantizer import Q_ANNOTATION_KEY, QuantizationSpecBase
 
 from openneutron.ops.normalization import MOST_NORMALIZED
+from openneutron.pytorch.graph.moves import Change, is_move
 from openneutron.pytorch.graph.program import STAYS_WHOLE, Region, find_regions, is_pointwise, jumps, short_name
 from openneutron.pytorch.graph.rewriting import constant_of, number_of, results_of
 from openneutron.pytorch.operators.annotations import MOVES, Kept, argument
@@ -188,6 +189,10 @@ class WidePowers:
         shares its input's scale."""
         return node in self.sums and node.target in _MEANS_AND_SUMS
 
+    def having(self, states: Set[Node]) -> WidePowers:
+        """Return these nodes and those of carried states."""
+        return replace(self, nodes=self.nodes | states) if states else self
+
 
 NOTHING_WIDE = WidePowers()
 
@@ -272,3 +277,50 @@ def _powers_behind(
         nodes |= behind.nodes
         sums |= behind.sums
     return WidePowers(nodes, sums) if len(nodes) > 1 else None
+
+
+CARRYING = frozenset((_aten.mul.Tensor, _aten.add.Tensor))
+"""The operators of a carried state. A model without one of them has none."""
+
+LEAST_CARRIED = 3
+"""The least number of sums in a row for which a carried state is int16. Each step adds two roundings to those before."""
+
+
+def find_carried_states(module: GraphModule, nodes: Sequence[Node]) -> Set[Node]:
+    """Return the sums and products of states that an unrolled recurrence carries from step to step.
+
+    Such a state is ``gate * state + new`` with a gate that is computed, at least ``LEAST_CARRIED`` times in a row, as in linear attention,
+    selective scans and the cells of recurrent layers. LiteRT's LSTM keeps its cell as int16 too. The products of both terms, and moves
+    between the steps, belong to the state.
+
+    nodes: the nodes that may be quantized, in order.
+    """
+    free = set(nodes)
+
+    def is_product(node: Node) -> bool:
+        is_call = node in free and node.target is _aten.mul.Tensor and is_float(node)
+        return is_call and all(isinstance(item, Node) and constant_of(module, item) is None for item in node.args)
+
+    lengths: dict[Node, int] = {}
+    carried: dict[Node, set[Node]] = {}
+    for node in nodes:
+        if node.target is not _aten.add.Tensor or not is_float(node) or node.kwargs or len(node.args) != 2:
+            continue
+        terms = [_behind_moves(item, free) for item in node.args if isinstance(item, Node)]
+        products = [(term, moves) for term, moves in terms if is_product(term)]
+        lengths[node], carried[node] = 1, {node}.union(*({term, *moves} for term, moves in products))
+        for term, _ in products:
+            for state, between in (_behind_moves(item, free) for item in term.all_input_nodes):
+                if lengths.get(state, 0) >= lengths[node]:
+                    lengths[node] = lengths[state] + 1
+                    carried[node] |= {*carried[state], *between}
+    return {item for node, length in lengths.items() if length >= LEAST_CARRIED for item in carried[node]}
+
+
+def _behind_moves(node: Node, free: Set[Node]) -> tuple[Node, list[Node]]:
+    """Return the node whose values ``node`` moves, and the moves; the node itself without moves."""
+    moves: list[Node] = []
+    while node in free and is_move(node, Change.PERMUTED):
+        moves.append(node)
+        (node,) = node.all_input_nodes
+    return node, moves

@@ -6,6 +6,7 @@ Biases of layers on int16 activations are not quantized here: lowering stores th
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -25,6 +26,7 @@ from torchao.quantization.pt2e.quantizer.quantizer import Q_ANNOTATION_KEY
 
 from openneutron.ops.reductions import MOST_EXPONENTIALS
 from openneutron.options import INT8, INT16
+from openneutron.pytorch.graph.moves import Change, is_move
 from openneutron.pytorch.operators.annotations import MASKED, SOFTMAX
 from openneutron.pytorch.quantizer.observers import (
     LEAST_ACTIVATION_SCALE,
@@ -43,6 +45,8 @@ from openneutron.pytorch.quantizer.observers import (
     WeightObserver,
     WholeRangeObserver,
 )
+
+_aten = torch.ops.aten
 
 INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
 
@@ -119,6 +123,62 @@ def row_spec(dim: int, activations: str = INT8) -> QuantizationSpec:
     the softmax."""
     observer: Any = RowRangeObserver.with_args(dim=dim, eps=STORED[activations].least_scale)
     return _spec(activations, observer)
+
+
+REACHES = {_aten.sigmoid.default: math.log(511), _aten.tanh.default: math.log(511) / 2}
+"""The functions with flat ends, and the distance from 0 at which their results are half a step of LiteRT's int8 scale (1/256 and 1/128)
+from their limits."""
+
+
+_STEEP = frozenset(
+    (
+        *(
+            getattr(_aten, name).default
+            for name in ("log", "log2", "log10", "log1p", "logit", "sqrt", "rsqrt", "reciprocal")
+        ),
+        *(_aten.div.Tensor, _aten.pow.Tensor_Scalar, _aten.pow.Tensor_Tensor),
+    )
+)
+"""The functions that show small differences of a sigmoid again."""
+
+_AFFINE = frozenset((_aten.add.Tensor, _aten.sub.Tensor, _aten.mul.Tensor, _aten.rsub.Scalar, _aten.neg.default))
+
+
+def _is_magnified(node: Node) -> bool:
+    """Return whether a function of ``_STEEP`` reads a node, or one that only adds or multiplies a constant to the node's values."""
+    return any(
+        user.target in _STEEP
+        or (
+            user.target in _AFFINE
+            and all(item is node or item.op == "get_attr" for item in user.all_input_nodes)
+            and _is_magnified(user)
+        )
+        for user in node.users
+    )
+
+
+def reach_of(node: Node) -> float | None:
+    """Return the distance from 0 beyond which a value does not matter, since all readers are functions of ``REACHES``; None if one is
+    another. Readers that move the values, and the source of the moves, are seen through."""
+    while is_move(node, Change.TAKEN) and isinstance(node.args[0], Node):
+        node = node.args[0]
+    waiting = list(node.users)
+    reaches: list[float] = []
+    while waiting:
+        user = waiting.pop()
+        if is_move(user, Change.TAKEN) and len(user.all_input_nodes) == 1:
+            waiting += user.users
+        elif (reach := REACHES.get(user.target)) is not None and not _is_magnified(user):
+            reaches.append(reach)
+        else:
+            return None
+    return max(reaches, default=None)
+
+
+@functools.cache
+def saturating_spec(reach: float) -> QuantizationSpec:
+    """Return ``activation_spec`` of int8 for the input of functions that are flat beyond ``reach``."""
+    return _spec(INT8, HistogramRangeObserver.with_args(reach=reach, eps=STORED[INT8].least_scale))
 
 
 @functools.cache

@@ -461,6 +461,29 @@ class JoinFactors(NodePass):
         return len(roots) == 1 and roots == _roots(factor)
 
 
+@dataclass(frozen=True, slots=True)
+class OuterProducts(NodePass):
+    """Rewrite a matrix product over one element that is added to a matrix as a pointwise product.
+
+    Such a sum is a state of linear attention. A pointwise product can be int16 as the state is (``find_carried_states``).
+    """
+
+    targets = (_aten.matmul.default, _aten.bmm.default)
+
+    def rewrite(self, module: GraphModule, node: Node) -> bool:
+        first, second = node.args[:2]
+        reader = only_user(node)
+        if reader is None or reader.target is not _aten.add.Tensor or node.meta["val"].dim() < 2:
+            return False
+        if not isinstance(first, Node) or not isinstance(second, Node) or first.meta["val"].shape[-1:] != (1,):
+            return False
+        if min(item.meta["val"].dim() for item in (first, second)) < 2 or dtype_of(node) != torch.float32:
+            return False
+        if any(constant_of(module, item) is not None for item in (first, second)):
+            return False
+        return replace(node, add_call(module, node, _MUL, first, second))
+
+
 def _roots(node: Node) -> set[Node]:
     """Return the nodes of a node's shape of which the node is a pointwise function."""
     if not is_pointwise(node):
