@@ -364,3 +364,23 @@ def test_a_layer_without_an_initial_state_has_no_product_with_one_in_its_first_s
         module, _ = module_of(made, "net.onnx")
         graph = torch.export.export(module, tuple(map(torch.from_numpy, inputs.values()))).graph
         assert sum("linear" in str(node.target) for node in graph.nodes) == products
+
+
+@pytest.mark.skipif(onnx.defs.onnx_opset_version() < 27, reason="ONNX has LinearAttention from version 27")
+@pytest.mark.parametrize(
+    ("rule", "heads", "others"),
+    [
+        ("linear", 2, {"past": (1, 2, 4, 4)}),
+        ("gated", 4, {"decay": (1, 3, 8)}),
+        ("delta", 2, {"beta": (1, 3, 1)}),
+        ("gated_delta", 2, {"past": (1, 2, 4, 4), "decay": (1, 3, 2), "beta": (1, 3, 2)}),
+    ],
+)
+def test_linear_attention_with_any_of_its_inputs(rule: str, heads: int, others: dict[str, tuple[int, ...]]) -> None:
+    shapes = {"q": (1, 3, 4 * heads), "k": (1, 3, 8), "v": (1, 3, 8), **others}
+    places = ["q", "k", "v", *(name if name in others else "" for name in ("past", "decay", "beta"))]
+    node = helper.make_node(
+        "LinearAttention", places, ["y", "state"], update_rule=rule, q_num_heads=heads, kv_num_heads=2
+    )
+    given = {name: random(*shape, seed=place) for place, (name, shape) in enumerate(shapes.items())}
+    both(model([node], shapes, ["y", "state"], opset=27), given)

@@ -42,7 +42,7 @@ NETWORKS = {
     "wake_word": Expected(0, 13, tuple(f"layers.{layer}.1.ring" for layer in range(3))),
 }
 FRAMES = 32
-LEAST_WITHIN_ONE_STEP = 0.98
+LEAST_WITHIN_ONE_STEP = 0.975
 """The mask of noise_suppression is a sigmoid with a step finer than LiteRT's 1/256, so that differences are more steps."""
 WITH_INT16 = QuantizationOptions(activations="int16")
 

@@ -101,3 +101,35 @@ def _written_out(
         added = torch.where(mask, capped, torch.tensor(float("-inf"))) if mask.dtype == torch.bool else capped + mask
     weights = torch.softmax(added, -1)
     return torch.matmul(weights, v), (products, capped, added, weights)[mode]
+
+
+@converts("LinearAttention")
+def _linear_attention(
+    node: NodeView,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    past: Tensor | None = None,
+    decay: Tensor | None = None,
+    beta: Tensor | None = None,
+) -> Values:
+    """Return the outputs (batch, tokens, channels) and the last state (batch, heads, key channels, value channels), token by token.
+
+    A state that is None is zero: the first token has no products with it.
+    """
+    heads, kv_heads = node.get("q_num_heads"), node.get("kv_num_heads")
+    q, k, v = _heads(query, heads), _heads(key, kv_heads), _heads(value, kv_heads)
+    factor = node.get("scale", 0.0) or q.shape[-1] ** -0.5
+    state, outputs = past, []
+    for token in range(q.shape[2]):
+        here, new = k[:, :, token].unsqueeze(-1), v[:, :, token].unsqueeze(-2)
+        if state is not None and decay is not None:
+            state = state * torch.exp(_heads(decay, kv_heads)[:, :, token]).unsqueeze(-1)
+        if beta is not None:
+            new = new if state is None else new - here.transpose(-1, -2) @ state
+            new = beta[:, token].unsqueeze(-1).unsqueeze(-1) * new
+        state = here * new if state is None else state + here * new
+        read = state.repeat_interleave(heads // kv_heads, 1) if heads > kv_heads else state
+        outputs.append(q[:, :, token].unsqueeze(-2) @ read)
+    assert state is not None
+    return factor * torch.cat(outputs, 2).transpose(1, 2).flatten(2), state
