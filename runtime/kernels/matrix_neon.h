@@ -12,8 +12,12 @@
 
 #include "dot_neon.h"
 
-/* A function that has all registers for itself. */
+/* A function that has all registers for itself. GCC would begin so much at once that they did not suffice. */
+#if defined(__clang__)
 #define NEUTRON_APART __attribute__((noinline))
+#else
+#define NEUTRON_APART __attribute__((noinline, optimize("no-schedule-insns")))
+#endif
 
 enum {
     NEUTRON_DOT_ROWS = 16, /* of weights */
@@ -79,29 +83,28 @@ static NEUTRON_INLINE void neutron_add_tile(int32_t *sums, const int8_t *const *
     }
 }
 
-NEUTRON_APART NEUTRON_DOT_PRODUCT static void neutron_add_four_by_four(int32_t *sums, const int8_t *const *weights, const int8_t *integers,
-                                                                      size_t pitch, int32_t columns) {
-    neutron_add_tile(sums, weights, integers, pitch, columns, 4, NEUTRON_DOT_TOKENS);
+/* 16 rows of weights and 4 of integers, or one. */
+NEUTRON_APART NEUTRON_DOT_PRODUCT static void neutron_add_four(int32_t *sums, const int8_t *const *weights, const int8_t *integers, size_t pitch,
+                                                               int32_t columns) {
+    for (int32_t r = 0; r < NEUTRON_DOT_ROWS; r += 4) neutron_add_tile(sums + r, weights + r, integers, pitch, columns, 4, NEUTRON_DOT_TOKENS);
 }
 
-NEUTRON_APART NEUTRON_DOT_PRODUCT static void neutron_add_eight_by_one(int32_t *sums, const int8_t *const *weights, const int8_t *integers,
-                                                                      int32_t columns) {
-    neutron_add_tile(sums, weights, integers, 0, columns, NEUTRON_DOT_EIGHT, 1);
+NEUTRON_APART NEUTRON_DOT_PRODUCT static void neutron_add_one(int32_t *sums, const int8_t *const *weights, const int8_t *integers, int32_t columns) {
+    for (int32_t r = 0; r < NEUTRON_DOT_ROWS; r += NEUTRON_DOT_EIGHT) {
+        neutron_add_tile(sums + r, weights + r, integers, 0, columns, NEUTRON_DOT_EIGHT, 1);
+    }
 }
 
-/* The same for 16 rows of weights and all rows of integers, from column k on. */
+/* Columns of 16 rows of weights and of all rows of integers, from column k on. */
 static NEUTRON_INLINE void neutron_add_tiles(int32_t *sums, const int8_t *const *weights, const NeutronIntegers *integers, int32_t k,
                                              int32_t columns) {
     int32_t t = 0;
-    for (; t + NEUTRON_DOT_TOKENS <= integers->count; t += NEUTRON_DOT_TOKENS, sums += NEUTRON_DOT_TOKENS * NEUTRON_DOT_ROWS) {
-        for (int32_t r = 0; r < NEUTRON_DOT_ROWS; r += 4) {
-            neutron_add_four_by_four(sums + r, weights + r, integers->from + (size_t)t * integers->pitch + k, integers->pitch, columns);
-        }
+    for (; t + NEUTRON_DOT_TOKENS <= integers->count; t += NEUTRON_DOT_TOKENS) {
+        const int8_t *from = integers->from + (size_t)t * integers->pitch + k;
+        neutron_add_four(sums + t * NEUTRON_DOT_ROWS, weights, from, integers->pitch, columns);
     }
-    for (; t < integers->count; t++, sums += NEUTRON_DOT_ROWS) {
-        for (int32_t r = 0; r < NEUTRON_DOT_ROWS; r += NEUTRON_DOT_EIGHT) {
-            neutron_add_eight_by_one(sums + r, weights + r, integers->from + (size_t)t * integers->pitch + k, columns);
-        }
+    for (; t < integers->count; t++) {
+        neutron_add_one(sums + t * NEUTRON_DOT_ROWS, weights, integers->from + (size_t)t * integers->pitch + k, columns);
     }
 }
 
@@ -138,21 +141,30 @@ typedef struct {
     int8_t *to;
 } NeutronEightRows;
 
-/* Rows 2 * j and 2 * j + 1, by their tables. */
-static NEUTRON_INLINE void neutron_take_two(int32x4_t *parts, const NeutronEightRows *of, int j, int8x16_t first, int8x16_t second,
-                                            const bool writes) {
-    const uint8_t *from = of->from + 16 * j;
-    int8_t *to = writes ? of->to + 2 * j * NEUTRON_DOT_PIECE : NULL;
+/* Rows 4 * j to 4 * j + 3, by their tables. Results that do not wait for each other follow each other, as cores without reordering need it. */
+static NEUTRON_INLINE void neutron_take_four(int32x4_t *parts, const NeutronEightRows *of, int j, const int8x16_t *tables, const bool writes) {
+    const uint8_t *from = of->from + 32 * j;
     for (int32_t i = 0; i < of->columns; i += NEUTRON_MATRIX_STEP, from += of->pitch) {
-        const uint8x16_t bytes = vld1q_u8(from), low = vandq_u8(bytes, vdupq_n_u8(15)), high = vshrq_n_u8(bytes, 4);
-        const int8x16_t one = vqtbl1q_s8(first, vzip1q_u8(low, high)), other = vqtbl1q_s8(second, vzip2q_u8(low, high));
-        if (writes) {
-            vst1q_s8(to + i, one);
-            vst1q_s8(to + NEUTRON_DOT_PIECE + i, other);
-        } else {
-            const int8x16_t x = vld1q_s8(of->integers + i);
-            NEUTRON_ADD_DOTS_OF_LANES(parts[2 * j], one, x);
-            NEUTRON_ADD_DOTS_OF_LANES(parts[2 * j + 1], other, x);
+        const uint8x16_t bytes[2] = {vld1q_u8(from), vld1q_u8(from + 16)};
+        uint8x16_t low[2], high[2];
+        int8x16_t rows[4];
+        NEUTRON_UNROLL
+        for (int two = 0; two < 2; two++) {
+            low[two] = vandq_u8(bytes[two], vdupq_n_u8(15));
+            high[two] = vshrq_n_u8(bytes[two], 4);
+        }
+        NEUTRON_UNROLL
+        for (int r = 0; r < 4; r++) rows[r] = vreinterpretq_s8_u8(r % 2 == 0 ? vzip1q_u8(low[r / 2], high[r / 2]) : vzip2q_u8(low[r / 2], high[r / 2]));
+        NEUTRON_UNROLL
+        for (int r = 0; r < 4; r++) rows[r] = vqtbl1q_s8(tables[r], vreinterpretq_u8_s8(rows[r]));
+        const int8x16_t x = writes ? rows[0] : vld1q_s8(of->integers + i);
+        NEUTRON_UNROLL
+        for (int r = 0; r < 4; r++) {
+            if (writes) {
+                vst1q_s8(of->to + (4 * j + r) * NEUTRON_DOT_PIECE + i, rows[r]);
+            } else {
+                NEUTRON_ADD_DOTS_OF_LANES(parts[4 * j + r], rows[r], x);
+            }
         }
     }
 }
@@ -166,13 +178,9 @@ NEUTRON_APART static void neutron_any_tables(int8x16_t *tables, const uint8_t *s
     }
 }
 
-/* The table of row r of 8, where (weight + bias) * mantissa * 2^-shift is (weight + bias) * 2^5 * factor * 2^-15 for an int16 factor: the
- * instruction rounds products of int16 half up after 15 bits. The first values of the table are those of weights from 0 to 7. */
-#define NEUTRON_TABLE_OF(r)                                                                      \
-    vqmovn_high_s16(vqmovn_s16(vqrdmulhq_laneq_s16(vaddq_s16(low, vdupq_laneq_s16(bias, r)), factor, r)), \
-                    vqrdmulhq_laneq_s16(vaddq_s16(high, vdupq_laneq_s16(bias, r)), factor, r))
-
-/* A group of 8 rows. Shifts from 5 to 10 have such factors. */
+/* A group of 8 rows. Where (weight + bias) * mantissa * 2^-shift is (weight + bias) * 2^5 * factor * 2^-15 for int16 factors, as it is for
+ * shifts from 5 to 10, tables are products of int16, which the instruction rounds half up after 15 bits. The first values of a table are those
+ * of weights from 0 to 7. */
 static NEUTRON_INLINE void neutron_take_eight(int32x4_t *parts, const NeutronEightRows *of, const uint8_t *scales, const int8_t *biases,
                                               const bool writes) {
     static const int16_t weights[16] = {0, 32, 64, 96, 128, 160, 192, 224, -256, -224, -192, -160, -128, -96, -64, -32};
@@ -180,19 +188,33 @@ static NEUTRON_INLINE void neutron_take_eight(int32x4_t *parts, const NeutronEig
     const int16x8_t left = vsubq_s16(vdupq_n_s16(10), vreinterpretq_s16_u16(vshrq_n_u16(words, 10)));
     const uint16x8_t factors = vandq_u16(vshlq_u16(mantissas, left), vdupq_n_u16(INT16_MAX));
     const uint16x8_t lost = veorq_u16(vshlq_u16(factors, vnegq_s16(left)), mantissas);
+    int8x16_t tables[NEUTRON_DOT_EIGHT];
     if (vmaxvq_u16(lost) != 0) {
-        int8x16_t tables[NEUTRON_DOT_EIGHT];
         neutron_any_tables(tables, scales, biases);
-        NEUTRON_UNROLL
-        for (int j = 0; j < NEUTRON_DOT_EIGHT / 2; j++) neutron_take_two(parts, of, j, tables[2 * j], tables[2 * j + 1], writes);
+        for (int j = 0; j < 2; j++) neutron_take_four(parts, of, j, tables + 4 * j, writes);
         return;
     }
     const int16x8_t low = vld1q_s16(weights), high = vld1q_s16(weights + 8), factor = vreinterpretq_s16_u16(factors);
     const int16x8_t bias = vshll_n_s8(vld1_s8(biases), 5);
-    neutron_take_two(parts, of, 0, NEUTRON_TABLE_OF(0), NEUTRON_TABLE_OF(1), writes);
-    neutron_take_two(parts, of, 1, NEUTRON_TABLE_OF(2), NEUTRON_TABLE_OF(3), writes);
-    neutron_take_two(parts, of, 2, NEUTRON_TABLE_OF(4), NEUTRON_TABLE_OF(5), writes);
-    neutron_take_two(parts, of, 3, NEUTRON_TABLE_OF(6), NEUTRON_TABLE_OF(7), writes);
+    int16x8_t lows[4], highs[4];
+#define NEUTRON_FOR_ROWS(work, a, b, c, d) work(0, a) work(1, b) work(2, c) work(3, d)
+#define NEUTRON_SUM(i, r) highs[i] = vdupq_laneq_s16(bias, r);
+#define NEUTRON_SUMS(i, r) lows[i] = vaddq_s16(highs[i], low), highs[i] = vaddq_s16(highs[i], high);
+#define NEUTRON_PRODUCTS(i, r) lows[i] = vqrdmulhq_laneq_s16(lows[i], factor, r), highs[i] = vqrdmulhq_laneq_s16(highs[i], factor, r);
+#define NEUTRON_TAKE(j, ...)                           \
+    NEUTRON_FOR_ROWS(NEUTRON_SUM, __VA_ARGS__)         \
+    NEUTRON_FOR_ROWS(NEUTRON_SUMS, __VA_ARGS__)        \
+    NEUTRON_FOR_ROWS(NEUTRON_PRODUCTS, __VA_ARGS__)    \
+    NEUTRON_UNROLL                                     \
+    for (int i = 0; i < 4; i++) tables[i] = vqmovn_high_s16(vqmovn_s16(lows[i]), highs[i]); \
+    neutron_take_four(parts, of, j, tables, writes);
+    NEUTRON_TAKE(0, 0, 1, 2, 3)
+    NEUTRON_TAKE(1, 4, 5, 6, 7)
+#undef NEUTRON_TAKE
+#undef NEUTRON_PRODUCTS
+#undef NEUTRON_SUMS
+#undef NEUTRON_SUM
+#undef NEUTRON_FOR_ROWS
 }
 
 /* The groups of 8 rows from column k on; `columns` are whole groups. */
@@ -239,7 +261,11 @@ NEUTRON_APART NEUTRON_DOT_PRODUCT static void neutron_add_one_of_any(int32_t *su
 /* Writes 8 rows of integers. */
 NEUTRON_APART NEUTRON_DOT_PRODUCT static void neutron_decode_eight(int8_t *to, const NeutronMatrixRow *row, int32_t group, int32_t k,
                                                                    int32_t columns) {
-    neutron_take_groups(NULL, row, (NeutronEightRows){.columns = group, .to = to}, k, columns, true);
+    if (group == 32) {
+        neutron_take_groups(NULL, row, (NeutronEightRows){.columns = 32, .to = to}, k, columns, true);
+    } else {
+        neutron_take_groups(NULL, row, (NeutronEightRows){.columns = group, .to = to}, k, columns, true);
+    }
 }
 
 /* Runs of int4 weights have whole blocks of 16 rows. */

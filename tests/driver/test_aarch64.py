@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 
 from openneutron import litert, targets
 from openneutron.compiler import compile_graph
+from openneutron.device.simulator import Simulator
 from openneutron.isa import Program
 from openneutron.isa.payload import Format, Payload
 from scripts.published_networks import cifarnet
@@ -21,6 +23,8 @@ from tests.cortex_m33.cases import Case, Done, Misuse, decoded, encoded, inputs_
 from tests.cortex_m33.misuse import CHECK_AND_PREPARE, RUN
 from tests.cortex_m33.models import model
 from tests.fuzz import driver
+from tests.fuzz.aarch64 import CPUS
+from tests.language.kernel_calls import ONE_PART, PARTS, linear_call, random_floats, random_matrix, span
 from tests.support import aarch64
 from tests.support.aarch64 import LINKED, Built, called
 from tests.support.altered_programs import CODES
@@ -67,6 +71,23 @@ def test_every_kernel_gives_the_same_bytes(run: Run) -> None:
     done = run([Case(program, (given,)) for program, (given, _) in zip(seeds(), both, strict=True)])
     for number, (found, (_, want)) in enumerate(zip(done, both, strict=True)):
         assert (found.prepare, found.runs[0].error, found.runs[0].outputs) == (0, 0, want), number
+
+
+def test_linear_layers_of_language_models_give_the_same_bytes(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights of 8 and 4 bits in both orders, for one and for several tokens, on a core with dot products and on one without."""
+    cases, wanted = [], []
+    forms = ((0, ONE_PART), (0, PARTS), (32, ONE_PART), (64, PARTS), (128, ONE_PART))
+    for (group, sizes), rows in product(forms, (1, 7)):
+        matrix = random_matrix(1, 71, 1100, group)
+        call = linear_call(matrix, "third", sizes, rows, rows)
+        given = [random_floats(2, rows, 1100), random_floats(3, rows, 71), span(0, rows)]
+        given[0][0, :2] = np.nan, -(2.0**-120)
+        cases.append(Case(call.program(), (b"".join(each.tobytes() for each in given),)))
+        with Simulator(cases[-1].program) as simulator:
+            wanted.append(simulator.run(given)[0].tobytes())
+    for cpu in CPUS:
+        monkeypatch.setenv("QEMU_CPU", cpu)
+        assert [(done.runs[0].error, done.runs[0].outputs) for done in run(cases)] == [(0, each) for each in wanted]
 
 
 def test_threads_give_the_same_bytes(library: Built) -> None:

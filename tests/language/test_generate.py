@@ -11,12 +11,15 @@ import pytest
 
 from openneutron import targets
 from openneutron.cli import main
+from openneutron.device.device_model import DeviceModel
 from openneutron.errors import InvalidModelError
 from openneutron.features.generate import command
+from openneutron.language.decoder import Matrix
 from openneutron.language.generation import generate, tokens
 from openneutron.language.model import Interface, LanguageModel
 from openneutron.language.program import Plan, compiled, never
 from openneutron.language.text import Tokenizer, identity
+from openneutron.language.times import Share
 from openneutron.pytorch.language.package import packaged
 from openneutron.pytorch.run import delegate
 from scripts.json_schema import schema
@@ -66,6 +69,30 @@ def test_the_runner_of_executorch_gives_the_same_tokens(folder: Path, wanted: li
     words = Tokenizer.read(folder / "tokenizer.json")
     assert pieces == [words.decode([token]) for token in wanted]
     assert "".join(generate(folder / "model.pte", PROMPT, max_tokens=MOST)) == words.decode(wanted)
+
+
+def test_the_runner_of_executorch_shares_products_with_the_npu(tmp_path: Path, wanted: list[int]) -> None:
+    """The NPU multiplies the first block of channels for single tokens, and all blocks for more."""
+    delegate.load()
+    from executorch.extension.llm.runner import GenerationConfig, TextLLMRunner
+
+    vocabulary = tokenizer(tmp_path / "tokenizer.json")
+    made, target = decoder(vocabulary), targets.host_with_jobs(targets.described("imx95"))
+
+    def share(_matrix: Matrix, block: int, most: int, is_last: bool) -> Share:
+        return Share(1, block) if is_last else Share(2, most, block)
+
+    program = compiled(made, target, Plan(ROWS, share)).program
+    interface = Interface(ROWS, made.context, vocabulary, None, made.end_tokens)
+    (tmp_path / "model.pte").write_bytes(packaged(program, interface))
+    pieces: list[str] = []
+    with DeviceModel() as model:
+        runner = TextLLMRunner(str(tmp_path / "model.pte"), str(tmp_path / "tokenizer.json"))
+        configuration = GenerationConfig(echo=False, max_new_tokens=MOST, temperature=0.0)
+        runner.generate(PROMPT, configuration, token_callback=pieces.append)
+        assert model.counts().jobs > MOST and not model.counts().violations, model.violation()
+    words = Tokenizer.read(tmp_path / "tokenizer.json")
+    assert pieces == [words.decode([token]) for token in wanted]
 
 
 def test_the_command_prints_the_text(folder: Path, wanted: list[int], capsys: pytest.CaptureFixture[str]) -> None:

@@ -60,6 +60,26 @@ class Speeds:
         return count * self.value / (self.hertz if count < LEAST_SHARED else self.all_hertz)
 
 
+TOKENS_OF_A_ROW = 32
+"""The tokens for which the cores decode a row of weights once (the runtime's dynamic_linear_f32.c)."""
+
+PEER_INSTRUCTIONS = 0.125
+"""The instructions of a product in the runs that ``products`` is fitted to: llama.cpp's, of Q4_0 weights in a prompt (``python -m bench llama_cpp``)."""
+
+INSTRUCTIONS = {8: (0.12, 0.06), 4: (0.12, 0.5)}
+"""By the bits of a weight, the instructions of a product on a Cortex-A55, and those of a weight that a run of up to TOKENS_OF_A_ROW tokens has
+once (``python -m bench llama_cpp``: 0.12 and 0.18 of int8 weights in a prompt and for one token, 0.14 and 0.62 of int4 weights)."""
+
+
+def core_products(bits: int, tokens: int, speeds: Speeds) -> float:
+    """Return the products of a core in a cycle. The cores execute as many instructions in a cycle as in the fitted runs.
+
+    Fewer instructions than the peer's are not counted as faster: both load as many bytes.
+    """
+    product, weight = INSTRUCTIONS[bits]
+    return speeds.products / max(1.0, (product + weight / min(tokens, TOKENS_OF_A_ROW)) / PEER_INSTRUCTIONS)
+
+
 LEAST_SHARED = 65536
 """The least input elements of work that threads share (NEUTRON_LEAST_SHARED_WORK of the runtime)."""
 
@@ -206,7 +226,7 @@ def seconds_of(of: Product, channels: int, tokens: int, speeds: Speeds = Speeds(
     """Return the seconds of a product of so many tokens with its first ``channels`` on the NPU; 0: on the cores alone."""
     left = max(0, of.rows - channels)
     cores = max(
-        tokens * float(left * of.columns) / speeds.products / speeds.all_hertz,
+        tokens * float(left * of.columns) / core_products(of.bits, tokens, speeds) / speeds.all_hertz,
         left * of.columns * of.weight_bytes / speeds.read,
     )
     if channels == 0:
