@@ -129,4 +129,4 @@ def test_a_program_without_modelled_times_has_its_memory_alone(
     path = _file(tmp_path / "other.pte", "cortex-m55")
     assert main(["explain", str(path)]) == 0
     text = capsys.readouterr().out
-    assert "no phases for this chip" in text and "keys and values" in text and "tokens/s" not in text
+    assert "not modelled for a decoder on this chip" in text and "keys and values" in text and "tokens/s" not in text

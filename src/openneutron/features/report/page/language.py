@@ -526,9 +526,7 @@ def summary(facts: LanguageFacts, title: str) -> tuple[Row, ...]:
     for each in facts.phases:
         rows.append(Row(each.title[0].upper() + each.title[1:], _phase_text(each)))
     if not facts.phases:
-        rows.append(
-            Row("Time", "no phases for this chip; `openneutron generate` prints the modelled time where there is one")
-        )
+        rows.append(Row("Time", "not modelled for a decoder on this chip"))
     rows += [
         Row(kind[0].upper() + kind[1:], size_text(facts.size_of(kind))) for kind in (WEIGHTS, TABLES, CACHE, ARENA)
     ]
