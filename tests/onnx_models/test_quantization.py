@@ -127,7 +127,10 @@ def test_quantized_gains_of_a_normalization_are_real() -> None:
     np.testing.assert_allclose(results(made, x)[0], ReferenceEvaluator(made).run(None, {"x": x})[0], atol=0.0501)
 
 
-def test_a_batch_normalization_of_quantized_values_is_a_convolution_of_one_point() -> None:
+@pytest.mark.parametrize(("shape", "convolution"), [([1, 3, 4, 4], "conv2d"), ([2, 3, 5], "conv1d")])
+def test_a_batch_normalization_of_quantized_values_is_a_convolution_of_one_point(
+    shape: list[int], convolution: str
+) -> None:
     nodes = [
         node("QuantizeLinear", "x s z", "q"),
         node("DequantizeLinear", "q s z", "a"),
@@ -139,9 +142,9 @@ def test_a_batch_normalization_of_quantized_values_is_a_convolution_of_one_point
         "s": np.float32(0.05), "z": np.int8(3), "scale": np.array([0.7, 0.0, -1.3], np.float32), "bias": random(3, seed=1),
         "mean": random(3, seed=2), "variance": np.array([0.5, 1.0, 2.0], np.float32),
     }  # fmt: skip
-    made, x = model(nodes, {"x": [1, 3, 4, 4]}, ["y"], constants), random(1, 3, 4, 4)
+    made, x = model(nodes, {"x": shape}, ["y"], constants), random(*shape)
     both = ["quantize_per_tensor", "dequantize_per_tensor"]
-    assert operators(made) == [*both, "dequantize_per_channel", "conv2d", *both]
+    assert operators(made) == [*both, "dequantize_per_channel", convolution, *both]
     np.testing.assert_allclose(results(made, x)[0], ReferenceEvaluator(made).run(None, {"x": x})[0], atol=0.0501)
 
 

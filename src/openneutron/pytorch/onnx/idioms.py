@@ -423,7 +423,7 @@ def _adaptive_average(node: NodeView, x: Tensor) -> Values:
 def _find_quantized_scale(importer: Importer, node: NodeView, inputs: tuple[str, ...]) -> Idiom | None:
     """Find a batch normalization that reads quantized values, which onnxruntime's quantizer leaves where no convolution is in front."""
     source, parameters = inputs[0], inputs[1:5]
-    if _made_by(importer, source, "DequantizeLinear") is None or importer.shapes[source].dim() != 4:
+    if _made_by(importer, source, "DequantizeLinear") is None or importer.shapes[source].dim() not in _CONVOLUTIONS:
         return None
     if node.get("training_mode", 0) or not all(name in importer.constants for name in parameters):
         return None
@@ -440,16 +440,18 @@ def _find_quantized_scale(importer: Importer, node: NodeView, inputs: tuple[str,
 
 _LARGEST_WEIGHT = 127
 
+_CONVOLUTIONS = {3: F.conv1d, 4: F.conv2d}
+
 
 @converts("ChannelScale", constants=(1,), domain=OWN)
 def _channel_scale(node: NodeView, x: Tensor, factors: np.ndarray[Any, Any], offsets: Tensor) -> Values:
     """Return a depthwise convolution of one point, whose only weight in a channel is exactly the channel's factor."""
     scales = np.maximum(np.abs(factors) / _LARGEST_WEIGHT, np.finfo(np.float32).tiny).astype(np.float32)
-    stored = (np.sign(factors) * _LARGEST_WEIGHT).astype(np.int8).reshape(-1, 1, 1, 1)
+    stored = (np.sign(factors) * _LARGEST_WEIGHT).astype(np.int8).reshape(-1, *[1] * (x.dim() - 1))
     weights = torch.ops.quantized_decomposed.dequantize_per_channel(
         node.constant("weights", stored),
         node.constant("scales", scales),
         node.constant("zeros", np.zeros(len(scales), np.int64)),
         *(0, -_LARGEST_WEIGHT, _LARGEST_WEIGHT, torch.int8),
     )
-    return F.conv2d(x, weights, offsets, groups=len(scales))
+    return _CONVOLUTIONS[x.dim()](x, weights, offsets, groups=len(scales))
