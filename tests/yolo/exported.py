@@ -37,6 +37,10 @@ NETWORKS = ("yolov8n", "yolo11n", "yolo26n")
 SIZE = 64
 COPY, LOOKUP = "copy_s8", "lookup_s8"
 
+BOX = "0 0.5 0.5 0.5 0.5\n"
+LABELS = {"segment": "0 0.2 0.2 0.8 0.2 0.8 0.8\n", "pose": BOX.strip() + 17 * " 0.5 0.5 2" + "\n"}
+"""The labels of a picture by task, which the exporter reads without using them."""
+
 Call = tuple[str, str]
 """The kernel and the operator of a call."""
 
@@ -97,10 +101,11 @@ def exports(name: str, folder: Path, size: int) -> tuple[Path, Path, Path]:
     for number, sample in enumerate(samples):
         pixels = (sample[0].permute(1, 2, 0) * 255).byte().numpy()
         Image.fromarray(np.ascontiguousarray(pixels)).save(folder / f"set/images/train/{number}.png")
-        (folder / f"set/labels/train/{number}.txt").write_text("0 0.5 0.5 0.5 0.5\n")
+        (folder / f"set/labels/train/{number}.txt").write_text(LABELS.get(model.task, BOX))
     names = ", ".join(f"{number}: c{number}" for number in range(80))
     data = folder / "set.yaml"
-    data.write_text(f"path: {folder / 'set'}\ntrain: images/train\nval: images/train\nnames: {{{names}}}\n")
+    shape = "kpt_shape: [17, 3]\n" if model.task == "pose" else ""
+    data.write_text(f"path: {folder / 'set'}\ntrain: images/train\nval: images/train\nnames: {{{names}}}\n{shape}")
     YOLO(checkpoint).export(format="onnx", imgsz=size)
     YOLO(checkpoint).export(format="litert", imgsz=size, int8=True, data=str(data), fraction=1.0)
     return files
