@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -144,9 +146,26 @@ def _constants(microcode: Microcode, operator: Record) -> Iterator[tuple[int, in
 def overlap_cycles(slices: Iterable[Slice]) -> int:
     """Return the cycles of copies during which a kernel call runs."""
     slices = list(slices)
-    computing = sorted((item.start, item.end) for item in slices if item.kind in COMPUTE)
-    copying = [(item.start, item.end) for item in slices if item.kind is Kind.COPY]
-    return sum(max(0, min(end, until) - max(start, since)) for start, end in copying for since, until in computing)
+    computing = [item for item in slices if item.kind in COMPUTE]
+    started, ended = _summed(item.start for item in computing), _summed(item.end for item in computing)
+
+    def computed(until: int) -> int:
+        return _since(started, until) - _since(ended, until)
+
+    return sum(computed(item.end) - computed(item.start) for item in slices if item.kind is Kind.COPY)
+
+
+def _summed(times: Iterable[int]) -> tuple[list[int], list[int]]:
+    """Return times in order, and the sums of the first 0, 1, 2, ... of them."""
+    ordered = sorted(times)
+    return ordered, [0, *itertools.accumulate(ordered)]
+
+
+def _since(times: tuple[list[int], list[int]], now: int) -> int:
+    """Return the sum of the cycles from each of the times before ``now`` until ``now``."""
+    ordered, sums = times
+    count = bisect.bisect_left(ordered, now)
+    return count * now - sums[count]
 
 
 PROCESS = 1
