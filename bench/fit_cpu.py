@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Fit the instructions of the kernels on CPUs to counts of QEMU.
 
-Every call of many programs is counted. Five constants of its kernel (compiler/cost/instructions.py) and one for all calls are fitted:
+Every call of many programs is counted. Five constants of its kernel (compiler/cost/cycles.py) and one for all calls are fitted:
 non-negative least squares of relative errors. ``python -m bench.fit_cpu --write`` writes them into the package.
 """
 
@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench import aarch64
-from openneutron.compiler.cost.instructions import FILE, Instructions, name_of
+from openneutron.compiler.cost.cycles import FILE, Instructions, name_of
 from openneutron.compiler.rewrite.jobs import KERNELS
 from tests.cortex_m33.boards import CORTEX_M33, CORTEX_M55, Board
 from tests.fuzz import driver
@@ -52,7 +52,7 @@ Array = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """A counted call. ``features``: output rows, pixels and elements, steps and gathered inputs (compiler/cost/instructions.py)."""
+    """A counted call. ``features``: output rows, pixels and elements, steps and gathered inputs (compiler/cost/cycles.py)."""
 
     kernel: str
     kind: str

@@ -25,9 +25,8 @@ from dataclasses import dataclass, field
 from itertools import chain, combinations
 
 from openneutron.compiler.search.cascade.network import Piece
-from openneutron.compiler.search.tiles.fit import sizes_up_to
+from openneutron.compiler.search.tiles.fit import Searches, divided_for, sizes_up_to
 from openneutron.compiler.search.tiles.search import TileSearch
-from openneutron.compiler.search.tiles.searches import Searches, divided_for
 from openneutron.compiler.select.select import Selection
 from openneutron.targets import Target
 

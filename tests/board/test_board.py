@@ -21,8 +21,7 @@ from openneutron.device import neutron_jobs as jobs
 from openneutron.device.device_model import LIBRARY
 from openneutron.errors import InvalidOptionError, InvalidTargetError, MissingToolError
 from openneutron.features.board import cases
-from openneutron.features.board.chip import chip_text
-from openneutron.features.board.command import BOARDS, make
+from openneutron.features.board.command import BOARDS, chip_text, make
 from openneutron.features.board.findings import ROUNDINGS, Findings, findings_of, predicted, read_findings, sentences
 from openneutron.ir import Node, constant, per_tensor
 from openneutron.options import DRIVER

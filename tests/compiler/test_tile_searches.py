@@ -14,7 +14,7 @@ from openneutron.compiler.driver import prepared
 from openneutron.compiler.schedule.schedule import Schedule
 from openneutron.compiler.search.fit import within_budget
 from openneutron.compiler.search.fitted import Fitted
-from openneutron.compiler.search.tiles import TiledTask, placed, searches
+from openneutron.compiler.search.tiles import TiledTask, fit, placed
 from openneutron.compiler.search.tiles.search import TileSearch
 from openneutron.compiler.search.tiles.segments import Segments, Structure
 from openneutron.compiler.search.tiles.streams import Streams
@@ -178,7 +178,7 @@ def test_searches_of_earlier_budgets_are_forgotten_where_they_have_many_segments
     monkeypatch.setattr(f"{Structure.__module__}.Structure", lambda forms: made.append(Structure(forms)) or made[-1])
     counts = []
     for most in (TUNING.kept_segments, 0):
-        monkeypatch.setattr(searches, "TUNING", dataclasses.replace(TUNING, kept_segments=most))
+        monkeypatch.setattr(fit, "TUNING", dataclasses.replace(TUNING, kept_segments=most))
         task = TiledTask.of(prepared(mobilenet_v1(0.25, 128)).tasks.selected, targets.get("imx95"))
         for _ in range(2):
             before = len(made)

@@ -19,7 +19,7 @@ from openneutron.errors import BudgetError
 from openneutron.features.report import Summary
 from openneutron.features.report.advice import Advice, BudgetPoint, Compiled, Cost, advice, advice_text, quick_advice
 from openneutron.features.report.page.data import LayerAccuracy, ReportData
-from openneutron.features.report.page.findings import findings
+from openneutron.features.report.page.page import findings
 from openneutron.ir.graph import OnCpu
 from scripts.published_networks import cifarnet
 

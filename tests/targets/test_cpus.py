@@ -13,8 +13,7 @@ import pytest
 from bench import boards
 from openneutron import litert, targets
 from openneutron.compiler import Compiled, CompileOptions, compile_graph
-from openneutron.compiler.cost.cycles import issue_cycles
-from openneutron.compiler.cost.instructions import FILE, table
+from openneutron.compiler.cost.cycles import FILE, issue_cycles, table
 from openneutron.compiler.rewrite.jobs import RECURRENT
 from openneutron.device.simulator import Simulator
 from openneutron.errors import BudgetError, InvalidOptionError, InvalidTargetError

@@ -170,7 +170,7 @@ class Cpu:
 
     @property
     def as_costs(self) -> Costs:
-        """Return the constants of the cost model for that NPU. A step takes one cycle of it; compiler/cost/instructions.py has the
+        """Return the constants of the cost model for that NPU. A step takes one cycle of it; compiler/cost/cycles.py has the
         instructions of a step."""
         cycles = self.call_instructions.value * self.instruction_cycles.value
         one = Number(1, "", self.call_instructions.source)

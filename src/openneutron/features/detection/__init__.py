@@ -4,7 +4,6 @@
 The form is that of Ultralytics' exports, by their metadata: the task, the class names, the size of the input and what the results are.
 """
 
-from openneutron.features.detection.detections import Detections
-from openneutron.features.detection.detector import Detector
+from openneutron.features.detection.detections import Detections, Detector
 
 __all__ = ["Detections", "Detector"]
