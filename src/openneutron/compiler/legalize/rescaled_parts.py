@@ -14,18 +14,21 @@ import numpy as np
 
 from openneutron.ir import DType, Graph, Node, Tensor, constant
 from openneutron.ir.graph import read_once
+from openneutron.isa.kernels.row import Function
+from openneutron.isa.rows import KERNEL_BY_NAME
 from openneutron.ops import BY_NAME
 from openneutron.ops.shape import VIEWS, slice_window
 
 ENLARGING = ("broadcast_to", "resize_nearest_neighbor", "tile")
 """Operators that repeat stored values."""
 
-TABLE = "lookup_s8"
+TABLES = frozenset(name for name, row in KERNEL_BY_NAME.items() if row.traits.function is Function.TABLE)
+"""The kernels that look up each value in a table."""
 
 
 def is_table(graph: Graph, node: Node) -> bool:
     """Return whether each byte of the node's result is a function of one byte of its only input."""
-    if len(node.inputs) != 1 or len(node.outputs) != 1 or TABLE not in BY_NAME[node.op].kernels:
+    if len(node.inputs) != 1 or len(node.outputs) != 1 or TABLES.isdisjoint(BY_NAME[node.op].kernels):
         return False
     return graph.given(node, 0).dtype is DType.INT8 and graph[node.name].dtype is DType.INT8
 
