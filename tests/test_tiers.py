@@ -39,7 +39,7 @@ def test_check_is_a_part_of_test(makefile: str, root: Path) -> None:
     """The suite is all of tests/, and the parts are in there."""
     options = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
     assert options["testpaths"] == ["tests"]
-    assert recipe(makefile, "test") == "OPENNEUTRON_BUILT=$(BUILT) $(PYTEST)"
+    assert recipe(makefile, "test") == "$(BUILD) OPENNEUTRON_BUILT=$(BUILT) $(PYTEST)"
     assert recipe(makefile, "check") == "$(PYTEST) $(PARTS) $(NETWORK) $(addprefix --ignore=,$(LONG))"
     for part in [path for name in ("PARTS", "LONG", "NETWORK") for path in variable(makefile, name)]:
         assert part.startswith("tests/") and (root / part.partition("::")[0]).exists(), part

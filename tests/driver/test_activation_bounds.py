@@ -25,7 +25,7 @@ KERNELS = [
 """The kernels that clamp. Calls of attention and of jobs take more buffers than these programs have; the fuzzer mutates such calls."""
 ONES = ("kernel", "stride", "dilation", "group")
 WORDS = {"weights_base": base("WEIGHTS"), "requant_base": base("WEIGHTS"), "requant_offset": 64, "constant_channels": 1}
-WORDS |= {"then_table_base": base("WEIGHTS")}
+WORDS |= {"then_table_base": base("WEIGHTS"), "weight": 1}
 ENDS = {1: (-128, 127), 2: (-(2**15), 2**15 - 1)}
 """The lowest and the highest stored value by the bytes of an element."""
 

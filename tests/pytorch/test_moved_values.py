@@ -59,7 +59,7 @@ CASES = (
     Case(
         "expand for arithmetic",
         lambda m, x: (lambda y: y * torch.sigmoid(y.mean((2, 3), keepdim=True)).expand_as(y))(m.conv(x)),
-        "conv_2d mean reshape lookup reshape mul",
+        "conv_2d depthwise_conv_2d reshape lookup reshape mul",
     ),
     Case("expand", lambda m, x: (m.conv(x).mean((2, 3), keepdim=True)).expand(-1, -1, 5, 7), None),
     Case("broadcast_to", lambda m, x: torch.broadcast_to(x[:, :1] * 2, (2, 3, 4, 10)), None, ROWS),
