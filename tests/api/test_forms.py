@@ -69,6 +69,10 @@ def test_a_package_that_a_reader_needs_and_that_is_absent(tmp_path: Path) -> Non
     )
     with pytest.raises(ModuleNotFoundError):
         dataclasses.replace(form, needs=()).read(tmp_path / "net.toy")
+    # Ultralytics asks for torchvision when a reader imports it.
+    asking = dataclasses.replace(form, reader="importlib:import_module")
+    with pytest.raises(MissingToolError, match="'no_such_package' is not installed"):
+        asking.read("no_such_package")  # type: ignore[arg-type]
 
 
 def test_a_form_without_a_reader(tmp_path: Path) -> None:

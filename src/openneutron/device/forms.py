@@ -112,8 +112,9 @@ class Form:
         """Return the model in a file. Raises InvalidModelError for an unusable file, and MissingToolError where a
         package is not installed."""
         with self._needing():
-            function = resolve_name(self.reader)
-        return function(path, **{name: getattr(loading, name) for name in self.loading})
+            with needs_pytorch("PyTorch models take") if self.kind is Kind.PYTORCH else nullcontext():
+                function = resolve_name(self.reader)
+            return function(path, **{name: getattr(loading, name) for name in self.loading})
 
     def read_object(self, model: object, name: str, loading: LoadingOptions = LoadingOptions()) -> Any:
         """Return what ``read`` returns, for a model of ``library`` in memory. Raises InvalidModelError for an unusable one."""
@@ -123,8 +124,7 @@ class Form:
     def _needing(self) -> Iterator[None]:
         """Raise MissingToolError where an import in the block fails because a package of the form is not installed."""
         try:
-            with needs_pytorch("PyTorch models take") if self.kind is Kind.PYTORCH else nullcontext():
-                yield
+            yield
         except ModuleNotFoundError as error:
             if error.name is None or error.name.partition(".")[0] not in self.needs:
                 raise
