@@ -87,7 +87,7 @@ def decibels(stored: np.ndarray) -> float:
 
 
 def kernels(program: openneutron.CompiledLiteRTModel) -> Counter[str]:
-    """How often the program calls each kernel, apart from copies."""
+    """Return the number of calls of each kernel but copies."""
     called = (call.kernel for part in program.report.partitions for call in part.report.operators)
     return Counter(kernel for kernel in called if kernel != "copy_s8")
 

@@ -147,7 +147,7 @@ Place = tuple[int, str]
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """What a repair of int4 weights did: it gives 8 bits to the matrices whose 4 bits cost the most.
+    """The result of a repair, which gives 8 bits to the matrices whose 4 bits cost the most.
 
     ``places`` are these matrices. ``before`` and ``after`` are the mean KL divergences of the next token from the float model's, in nats a
     token, without and with their 8 bits; ``most`` is the bound that was asked for.

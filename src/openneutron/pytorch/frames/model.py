@@ -64,7 +64,7 @@ _Pad = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Head:
-    """What the operators between a frame and ``node`` compute.
+    """The function from a frame to ``node`` that the operators between them compute.
 
     ``axes`` are the axes of the frame in the order of the node, and ``channel`` is the frame's axis of the channels. Channel c is
     ``factor[c] * byte + offset[c]`` of the frame's channel ``order[c]``, with the zeros ``pads`` around it, by axes of the node.

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 
@@ -247,23 +247,37 @@ def _phase(
         )
         for part in made.parts
     ]
-    parts.sort(key=_place_in_order)
-    moved = sum(part.size_bytes for part in made.parts)
     read, _ = of.together(any(part.on_npu for part in made.parts))
+    there_seconds = _seconds_on_npu(work, tokens, position, rows)
+    return _time_of(made, kind, position, parts, (DDR, read), alone.seconds, there_seconds)
+
+
+def _time_of(
+    made: Phase,
+    kind: str,
+    position: int,
+    parts: Iterable[LayerPart],
+    memory: tuple[str, float],
+    cpu_seconds: float,
+    npu_seconds: float | None,
+) -> PhaseTime:
+    """Return the time of a phase. ``memory`` has the name of what crosses the memory of weights, and its bytes per second."""
+    name, read = memory
+    moved = math.fsum(part.size_bytes for part in made.parts)
     return PhaseTime(
         kind=kind,
-        tokens=tokens,
+        tokens=made.tokens,
         position=position,
         seconds=made.seconds,
         low_seconds=made.low,
         high_seconds=made.high,
         bound_seconds=made.bound,
-        bound_by=DDR if moved / read >= made.bound * (1 - 1e-9) else MULTIPLICATIONS,
-        cpu_seconds=alone.seconds,
-        npu_seconds=_seconds_on_npu(work, tokens, position, rows),
+        bound_by=name if moved / read >= made.bound * (1 - 1e-9) else MULTIPLICATIONS,
+        cpu_seconds=cpu_seconds,
+        npu_seconds=npu_seconds,
         size_bytes=moved,
-        products=sum(part.products for part in made.parts),
-        parts=tuple(parts),
+        products=math.fsum(part.products for part in made.parts),
+        parts=tuple(sorted(parts, key=_place_in_order)),
     )
 
 
@@ -360,22 +374,7 @@ def _phase_of_core(microcode: Microcode, kind: str, tokens: int, position: int, 
         )  # fmt: skip
         so_far = parts.get(title)
         parts[title] = made_part if so_far is None else _together(so_far, made_part)
-    moved = math.fsum(part.size_bytes for part in made.parts)
-    return PhaseTime(
-        kind=kind,
-        tokens=tokens,
-        position=position,
-        seconds=made.seconds,
-        low_seconds=made.low,
-        high_seconds=made.high,
-        bound_seconds=made.bound,
-        bound_by=FLASH if moved / read >= made.bound * (1 - 1e-9) else MULTIPLICATIONS,
-        cpu_seconds=made.seconds,
-        npu_seconds=None,
-        size_bytes=moved,
-        products=math.fsum(part.products for part in made.parts),
-        parts=tuple(sorted(parts.values(), key=_place_in_order)),
-    )
+    return _time_of(made, kind, position, parts.values(), (FLASH, read), made.seconds, None)
 
 
 def _made_by_core(microcode: Microcode, tokens: int, position: int, rows: int) -> Phase:
