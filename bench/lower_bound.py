@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from openneutron.compiler.legalize.legalize import legalize
-from openneutron.compiler.place.layout import bytes_outside
+from openneutron.compiler.place.place import bytes_outside
 from openneutron.compiler.rewrite.call_list import CallList
 from openneutron.compiler.rewrite.passes import Passes, for_cascades, select_calls
 from openneutron.compiler.search.cascade.network import Network, network, segment, window_rows

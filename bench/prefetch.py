@@ -8,7 +8,7 @@ from typing import Any
 
 from openneutron import targets
 from openneutron.compiler.legalize.legalize import legalize
-from openneutron.compiler.place.layout import lay_out
+from openneutron.compiler.place.place import lay_out
 from openneutron.compiler.place.prefetch import PrefetchSearch, all_plans
 from openneutron.compiler.rewrite.passes import select_calls
 from openneutron.compiler.schedule.schedule import copy_cycles, durations, fetched_sizes, whole_schedule

@@ -8,8 +8,8 @@ import pytest
 
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.rewrite.passes import select_calls
-from openneutron.compiler.select.axes import Way, split_alike
 from openneutron.compiler.select.calls import View
+from openneutron.compiler.select.needs import Way, split_alike
 from openneutron.ir import Graph
 from tests.support import oracle
 from tests.support.attention_graphs import attention

@@ -12,9 +12,8 @@ import pytest
 from openneutron import targets
 from openneutron.compiler import Compiled, CompileOptions, compile_graph
 from openneutron.compiler.driver import checked
-from openneutron.compiler.emit.accesses import RULES, is_element_by_element, read_window, whole_window
+from openneutron.compiler.emit.accesses import RULES, Memory, Shape, is_element_by_element, read_window, whole_window
 from openneutron.compiler.emit.audit import audit
-from openneutron.compiler.emit.meanings import Memory, Shape
 from openneutron.compiler.schedule.schedule import Loop, Rows
 from openneutron.compiler.select.calls import KernelCall, View, dense_pitches
 from openneutron.errors import CompilerFaultError

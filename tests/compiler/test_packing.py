@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from openneutron.compiler.emit.packing import PACKERS
+from openneutron.compiler.emit.emit import PACKERS
 from openneutron.compiler.select.calls import Constant, Maps, packed_bytes, requantization
 from openneutron.isa.kernels.row import Packing
 from openneutron.ops import rescaling

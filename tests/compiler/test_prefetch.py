@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from openneutron.compiler import Compiled, CompileOptions, compile_graph
-from openneutron.compiler.emit.packing import packed
+from openneutron.compiler.emit.emit import packed
 from openneutron.compiler.legalize.legalize import legalize
-from openneutron.compiler.place.layout import Layout, lay_out
+from openneutron.compiler.place.place import Layout, lay_out
 from openneutron.compiler.place.prefetch import (
     ENDLESS,
     ENOUGH,
@@ -42,10 +42,10 @@ from openneutron.compiler.schedule.schedule import (
     edges,
     fetched_bytes,
     fetched_sizes,
+    overlapped_cycles,
     split_calls,
     whole_schedule,
 )
-from openneutron.compiler.schedule.timeline import overlapped_cycles
 from openneutron.device.simulator.simulator import library
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph

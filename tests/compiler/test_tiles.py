@@ -16,8 +16,18 @@ from openneutron.compiler import Compiled, CompileOptions, compile_graph
 from openneutron.compiler.driver import prepared
 from openneutron.compiler.emit.audit import audit
 from openneutron.compiler.emit.emit import emit
-from openneutron.compiler.schedule.schedule import Fetch, Loop, Rows, Schedule, Step, Wait, Whole
-from openneutron.compiler.schedule.timeline import CopyEngine, Timeline, overlapped_cycles
+from openneutron.compiler.schedule.schedule import (
+    CopyEngine,
+    Fetch,
+    Loop,
+    Rows,
+    Schedule,
+    Step,
+    Timeline,
+    Wait,
+    Whole,
+    overlapped_cycles,
+)
 from openneutron.compiler.search.fitted import Fitted
 from openneutron.compiler.search.tiles import TiledTask, fit, placed
 from openneutron.compiler.search.tiles.groups import in_groups

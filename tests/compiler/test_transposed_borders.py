@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from openneutron.compiler import CompileOptions, compile_graph
-from openneutron.compiler.select.axes import Walk, merged, row_major, with_rows
+from openneutron.compiler.select.needs import Walk, merged, row_major, with_rows
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph, Node, constant
 from tests.support.oracle import TARGET, activation, assert_bit_exact, graph_of

@@ -20,7 +20,7 @@ class Fault:
 FAULTS = (
     Fault(
         "a buffer is free one step before its last reader",
-        "src/openneutron/compiler/place/layout.py",
+        "src/openneutron/compiler/place/place.py",
         "steps[name] = (first, index)",
         "steps[name] = (first, max(first, index - 1))",
         ("tests/compiler/test_sequences.py",),

@@ -12,8 +12,16 @@ import numpy.typing as npt
 from openneutron import targets
 from openneutron.compiler.driver import finish
 from openneutron.compiler.schedule.schedule import whole_schedule
-from openneutron.compiler.select.calls import Constant, JobWeights, KernelCall, Storage, Storages, View, dense_pitches
-from openneutron.compiler.select.states import storages_of_states
+from openneutron.compiler.select.calls import (
+    Constant,
+    JobWeights,
+    KernelCall,
+    Storage,
+    Storages,
+    View,
+    dense_pitches,
+    storages_of_states,
+)
 from openneutron.device import neutron_jobs as jobs
 from openneutron.ir import DType, Graph, State, Tensor
 from openneutron.isa import Program

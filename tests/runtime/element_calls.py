@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from openneutron.compiler.emit.accesses import read_window
-from openneutron.compiler.emit.packing import packed
+from openneutron.compiler.emit.emit import packed
 from openneutron.compiler.legalize.legalize import legalize
 from openneutron.compiler.select.calls import KernelCall, View
 from openneutron.compiler.select.select import select_node

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from openneutron.compiler.select.axes import Walk, boxes, row_major
+from openneutron.compiler.select.needs import Walk, boxes, row_major
 from openneutron.compiler.select.rules.data_movement import nearest_neighbors
 from openneutron.ir import Graph, Node, Tensor, constant
 from openneutron.ops import BY_NAME, reject

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from openneutron.compiler.emit.packing import packed
+from openneutron.compiler.emit.emit import packed
 from openneutron.compiler.select.calls import KernelCall, View
 from openneutron.isa import rows
 from openneutron.isa.kernels.row import Row

@@ -2,8 +2,7 @@
 """The compiler: graphs to programs. It needs neither torch nor ExecuTorch."""
 
 from openneutron.compiler.driver import Prepared, compile_graph, compile_prepared, prepared
-from openneutron.compiler.emit.compiled import Compiled
-from openneutron.compiler.emit.report import OperatorReport, Report
+from openneutron.compiler.emit.report import Compiled, OperatorReport, Report
 from openneutron.options import CompileOptions
 
 __all__ = [

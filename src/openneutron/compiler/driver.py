@@ -11,14 +11,12 @@ from itertools import chain
 
 from openneutron import ops
 from openneutron.compiler.emit.audit import audit
-from openneutron.compiler.emit.compiled import Compiled, Details
-from openneutron.compiler.emit.emit import emit
-from openneutron.compiler.emit.packing import Packed
-from openneutron.compiler.emit.report import report, sram_bytes
+from openneutron.compiler.emit.emit import Packed, emit
+from openneutron.compiler.emit.report import Compiled, Details, report, sram_bytes
 from openneutron.compiler.legalize.data_types import type_reason
 from openneutron.compiler.legalize.fold_quantize import fold_quantize
 from openneutron.compiler.legalize.legalize import legalize
-from openneutron.compiler.place.layout import Layout, bytes_outside, lay_out
+from openneutron.compiler.place.place import Layout, bytes_outside, lay_out
 from openneutron.compiler.schedule.schedule import Schedule, whole_schedule
 from openneutron.compiler.search.effort import DEFAULT
 from openneutron.compiler.search.fit import Task, Tasks, within_budget

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from openneutron.compiler.driver import checked, finish
-from openneutron.compiler.emit.compiled import Compiled
+from openneutron.compiler.emit.report import Compiled
 from openneutron.compiler.rewrite.jobs import LINE_BYTES, RESULT_BYTES, UNSIGNED, job_table, known_sizes, whole_lines
 from openneutron.compiler.schedule.schedule import whole_schedule
 from openneutron.compiler.select.calls import (
@@ -32,8 +32,8 @@ from openneutron.compiler.select.calls import (
     View,
     dense_pitches,
     four,
+    storages_of_states,
 )
-from openneutron.compiler.select.states import storages_of_states
 from openneutron.device import neutron_jobs as jobs
 from openneutron.errors import InvalidOptionError
 from openneutron.ir import DType, Graph, State, Tensor

@@ -23,7 +23,7 @@ from openneutron import targets
 from openneutron.compiler import Compiled, CompileOptions
 from openneutron.compiler.driver import Prepared, compile_prepared, prepared
 from openneutron.compiler.legalize.data_types import type_reason
-from openneutron.compiler.place.layout import bytes_outside
+from openneutron.compiler.place.place import bytes_outside
 from openneutron.compiler.search.fitted import Infeasible
 from openneutron.device.simulator import Simulator
 from openneutron.errors import BudgetError, OpenNeutronError

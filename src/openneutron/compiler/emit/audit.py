@@ -8,7 +8,7 @@ belong to another call, and outputs that are not complete.
 
 A byte's meaning is a pair: a storage, and the byte's offset in the storage minus its address. Neighbouring bytes of a
 storage in neighbouring bytes of memory have the same meaning, so that the audit compares runs of bytes
-(``meanings.py``), not single bytes.
+(``Memory``), not single bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ import numpy.typing as npt
 
 from openneutron.compiler.emit.accesses import (
     COPIED_BY_KERNEL,
+    UNDEFINED,
+    Memory,
     Others,
+    Shape,
     block_scratch,
     is_element_by_element,
     read_beside_rows,
@@ -32,8 +35,7 @@ from openneutron.compiler.emit.accesses import (
     whole_window,
     written_beside_rows,
 )
-from openneutron.compiler.emit.meanings import UNDEFINED, Memory, Shape
-from openneutron.compiler.emit.packing import Packed, packed_constant
+from openneutron.compiler.emit.emit import Packed, packed_constant
 from openneutron.compiler.schedule.schedule import Schedule
 from openneutron.compiler.select.calls import KernelCall, Storage, Storages
 from openneutron.compiler.select.needs import Reads, Span

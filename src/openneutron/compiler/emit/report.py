@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Report the facts about a compiled program: cycles by operator, buffers, sizes, traffic, and the steps of a run."""
+"""Represent the result of a compile, and report its facts: cycles by operator, buffers, sizes, traffic, and the steps of a run."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from openneutron.compiler.cost.cycles import call_cost, fetch_cycles, host_of
 from openneutron.compiler.cost.estimate import (
@@ -18,10 +18,9 @@ from openneutron.compiler.cost.estimate import (
     work_of_start,
 )
 from openneutron.compiler.cost.losses import Loss, bottleneck, notable_losses
-from openneutron.compiler.emit.emit import border
-from openneutron.compiler.emit.packing import Packed, packed
+from openneutron.compiler.emit.emit import Packed, border, packed
 from openneutron.compiler.legalize.data_types import reason_of
-from openneutron.compiler.place.layout import Layout, bytes_outside
+from openneutron.compiler.place.place import Layout, bytes_outside
 from openneutron.compiler.rewrite.jobs import RESULT_BYTES
 from openneutron.compiler.schedule.schedule import (
     Fetch,
@@ -38,13 +37,12 @@ from openneutron.compiler.schedule.schedule import (
     fetched_bytes,
     fetched_sizes,
     kept_bytes,
+    overlapped_cycles,
     spent_on_calls,
 )
-from openneutron.compiler.schedule.timeline import overlapped_cycles
 from openneutron.compiler.search.effort import DEFAULT
-from openneutron.compiler.select.calls import KernelCall, Storages, View
-from openneutron.compiler.select.states import state_bytes
-from openneutron.ir import Graph
+from openneutron.compiler.select.calls import KernelCall, Storages, View, state_bytes
+from openneutron.ir import Graph, Tensor
 from openneutron.isa import Program
 from openneutron.isa.kernels.row import CostClass
 from openneutron.isa.rows import KERNEL_BY_NAME
@@ -428,3 +426,67 @@ def _memory(layout: Layout, rows: Mapping[str, tuple[int, int]], target: Target)
             held = rows.get(item.name, (0, 0))
             found.append(MemoryItem(item.name, item.size, offsets[item.name], item.first, item.last, *held, region))
     return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Details:
+    """The intermediate results of a compile.
+
+    ``legalized`` is the graph from which the calls were selected. ``schedule`` has the steps, and ``layout`` the
+    address of each buffer.
+    """
+
+    legalized: Graph
+    schedule: Schedule
+    storages: Storages
+    layout: Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A program, the graph that it computes, and the report.
+
+    The graph has the inputs and outputs with their quantization. ``details`` is None for a program that comes from a
+    cache.
+    """
+
+    program: Program
+    graph: Graph
+    report: Report
+    details: Details | None = field(default=None, repr=False)
+
+    @property
+    def legalized(self) -> Graph:
+        return self._known.legalized
+
+    @property
+    def schedule(self) -> Schedule:
+        return self._known.schedule
+
+    @property
+    def storages(self) -> Storages:
+        return self._known.storages
+
+    @property
+    def layout(self) -> Layout:
+        return self._known.layout
+
+    @property
+    def _known(self) -> Details:
+        assert self.details is not None, "a program from a cache has no schedule"
+        return self.details
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """Return the graph's inputs, in the order in which a run takes them."""
+        return tuple(self.graph[name] for name in self.graph.inputs)
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        """Return the graph's outputs, in the order in which a run returns them."""
+        return tuple(self.graph[name] for name in self.graph.outputs)
+
+    def __str__(self) -> str:
+        """Return the calls, the steps, the buffers, and the report's headline numbers as text."""
+        shared = str(self.storages)
+        return "\n".join([str(self.schedule), str(self.layout), *([shared] if shared else []), str(self.report)])

@@ -546,7 +546,7 @@ def read_single_steps(graph: Graph) -> Graph:
     """Return the graph in which readers of an LSTM's new hidden state read the layer's output instead, if the LSTM has one step.
 
     The output and the new state then have the same bytes. Without other readers in the run, the layer can update the state in
-    place (``select/states.py``).
+    place (``select/calls.py``).
     """
     readers, kept = graph.consumers(), {state.update for state in graph.states}
     other_name: dict[str, str] = {}

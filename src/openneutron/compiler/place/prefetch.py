@@ -21,12 +21,13 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from openneutron.compiler.cost.cycles import call_cost, fetch_cycles
-from openneutron.compiler.place.layout import Layout, laid_out_at
+from openneutron.compiler.place.place import Layout, laid_out_at
 from openneutron.compiler.schedule.schedule import (
     Cuttable,
     Fetch,
     Schedule,
     Step,
+    Timeline,
     Wait,
     Whole,
     calls_in,
@@ -34,7 +35,6 @@ from openneutron.compiler.schedule.schedule import (
     fetched_bytes,
     split_calls,
 )
-from openneutron.compiler.schedule.timeline import Timeline
 from openneutron.compiler.select.calls import Storages
 from openneutron.isa import aligned
 from openneutron.targets import Target

@@ -31,8 +31,8 @@ import numpy as np
 import numpy.typing as npt
 
 from openneutron.compiler.rewrite.call_list import Cause, Edit
-from openneutron.compiler.select.axes import Axes, Axis, Way, split_alike, view_of
 from openneutron.compiler.select.calls import Constant, KernelCall, View, dense_pitches
+from openneutron.compiler.select.needs import Axes, Axis, Way, split_alike, view_of
 from openneutron.isa.kernels.row import Function
 from openneutron.ops.rescaling import INT8_MAX, INT8_MIN
 

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Concatenate, ParamSpec
 
-from openneutron.compiler.select.calls import KernelCall, Storage, Storages, View
-from openneutron.compiler.select.states import in_order
+from openneutron.compiler.select.calls import KernelCall, Storage, Storages, View, in_order
 from openneutron.options import ARENA, ON_CPU
 from openneutron.targets import Target
 

@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from openneutron.compiler.rewrite.call_list import Cause, Edit
-from openneutron.compiler.select.axes import Walk, merged, view_of
 from openneutron.compiler.select.calls import KernelCall, View, four
+from openneutron.compiler.select.needs import Walk, merged, view_of
 from openneutron.isa.kernels.row import Function
 from openneutron.ops.rescaling import INT8_MAX, INT8_MIN
 

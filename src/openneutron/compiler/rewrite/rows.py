@@ -17,8 +17,8 @@ import math
 from dataclasses import replace
 
 from openneutron.compiler.rewrite.call_list import CallList, Edit
-from openneutron.compiler.select.axes import reshaped, view_of
 from openneutron.compiler.select.calls import KernelCall, Storages, View, exchanged
+from openneutron.compiler.select.needs import reshaped, view_of
 from openneutron.isa.kernels.row import SameElement, SameRow, Window
 
 

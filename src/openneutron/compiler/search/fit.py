@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from openneutron.compiler.cost.cycles import call_cost, fetch_cycles
-from openneutron.compiler.place.layout import bytes_outside, lay_out
+from openneutron.compiler.place.place import bytes_outside, lay_out
 from openneutron.compiler.place.prefetch import ENDLESS, PrefetchPlan, PrefetchSearch, fastest_plan, good_plan
 from openneutron.compiler.rewrite.call_list import CallList
 from openneutron.compiler.rewrite.order import flow_of

@@ -6,10 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from openneutron.compiler.place.layout import Layout
+from openneutron.compiler.place.place import Layout
 from openneutron.compiler.place.prefetch import ENDLESS
-from openneutron.compiler.schedule.schedule import Schedule, fetched_sizes
-from openneutron.compiler.schedule.timeline import overlapped_cycles
+from openneutron.compiler.schedule.schedule import Schedule, fetched_sizes, overlapped_cycles
 from openneutron.compiler.select.calls import Storages
 from openneutron.targets import Target
 

@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 
 from openneutron.compiler.legalize.fold_quantize import as_asked
 from openneutron.compiler.legalize.legalize import legalize
-from openneutron.compiler.place.layout import bytes_outside
+from openneutron.compiler.place.place import bytes_outside
 from openneutron.compiler.place.prefetch import all_plans
 from openneutron.compiler.rewrite.passes import Passes, selections
 from openneutron.compiler.schedule.schedule import spent_on_calls

@@ -20,8 +20,7 @@ from dataclasses import dataclass
 from itertools import accumulate, count
 from operator import mul
 
-from openneutron.compiler.place.layout import bytes_outside, in_several_buffers
-from openneutron.compiler.place.place import place_in_order
+from openneutron.compiler.place.place import bytes_outside, in_several_buffers, place_in_order
 from openneutron.compiler.schedule.schedule import runs_of_calls
 from openneutron.compiler.search.fitted import Fitted
 from openneutron.ir import Graph

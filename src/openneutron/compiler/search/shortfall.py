@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from openneutron.compiler.place.layout import Layout
+from openneutron.compiler.place.place import Layout
 from openneutron.compiler.schedule.schedule import Fetch, Schedule, calls_in, fetched_sizes
 from openneutron.compiler.select.calls import Storages
 from openneutron.errors import BudgetError, Suggestions

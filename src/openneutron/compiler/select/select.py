@@ -11,8 +11,17 @@ from openneutron import ops
 from openneutron.compiler.legalize.data_types import type_reason
 from openneutron.compiler.legalize.legalize import legalize
 from openneutron.compiler.select import rules
-from openneutron.compiler.select.calls import SELECT_RULES, KernelCall, Storage, Storages, copied, whole
-from openneutron.compiler.select.states import kept_in_place, storages_of_states, updates
+from openneutron.compiler.select.calls import (
+    SELECT_RULES,
+    KernelCall,
+    Storage,
+    Storages,
+    copied,
+    kept_in_place,
+    storages_of_states,
+    updates,
+    whole,
+)
 from openneutron.errors import OpenNeutronError
 from openneutron.ir import Graph, Node
 from openneutron.ops.shape import VIEWS

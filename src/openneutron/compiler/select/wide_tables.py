@@ -142,7 +142,7 @@ def table_of(
     return np.asarray(np.clip(np.concatenate([entries, last]), _LOW, _HIGH), np.int16)
 
 
-def _rsqrt(result: QuantParams) -> Transform:
+def _wide_rsqrt(result: QuantParams) -> Transform:
     """Return 1 / sqrt(x) as a function: GenericPrepare of elementwise.cc for RSQRT.
 
     The result of 0 is the largest output. LiteRT refuses values below 0; here they get the result of 0.
@@ -157,15 +157,15 @@ def _rsqrt(result: QuantParams) -> Transform:
     return inverse_root
 
 
-def _log(result: QuantParams) -> Transform:
+def _wide_log(result: QuantParams) -> Transform:
     """Return LOG as a function: LogLUTPrepare of elementwise.cc. Values of 0 and below have the lowest output."""
     return log_in_float(np.float32(_LOW) * np.float32(result.scale))
 
 
 _TRANSFORMS: Mapping[str, Callable[[QuantParams, Mapping[str, Any]], Transform]] = {
     "exp": lambda result, attrs: exp_in_float,
-    "log": lambda result, attrs: _log(result),
-    "rsqrt": lambda result, attrs: _rsqrt(result),
+    "log": lambda result, attrs: _wide_log(result),
+    "rsqrt": lambda result, attrs: _wide_rsqrt(result),
     "gelu": lambda result, attrs: gelu_in_float(bool(attrs["approximate"]), erfcf),
 }
 """The functions that LiteRT computes with a table on int16, by operator name."""

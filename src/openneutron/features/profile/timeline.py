@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Any
 
 from openneutron.compiler.cost.cycles import fetch_cycles, host_of, issue_cycles
-from openneutron.compiler.schedule.timeline import CopyEngine
+from openneutron.compiler.schedule.schedule import CopyEngine
 from openneutron.isa import Microcode, Record
 from openneutron.isa.microcode import CallStep, CopyStep, steps
 from openneutron.targets import Target
@@ -61,7 +61,7 @@ def timeline(microcode: Microcode, layers: Sequence[str], target: Target, start:
 
     ``layers`` are the names of the operators. Transfers are sequential, and a copy begins when its FETCH is reached.
     Tiles of tensors have priority over constants, so that a copy of constants may have several slices
-    (compiler/schedule/timeline.py). The last slice of the host, the NPU or the data mover ends at the cycle that a
+    (compiler/schedule/schedule.py). The last slice of the host, the NPU or the data mover ends at the cycle that a
     summary calls ``overlapped_cycles``.
     """
     made: list[Slice] = []

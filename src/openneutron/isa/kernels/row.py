@@ -293,7 +293,7 @@ class Field:
 
 
 class Packing(Enum):
-    """The layout of a constant among the weights, and the array that it holds (compiler/emit/packing.py).
+    """The layout of a constant among the weights, and the array that it holds (compiler/emit/emit.py).
 
     Weights and requantization come in blocks of 8 output channels, whatever the target: the kernels' code has this number in it
     (docs/explanation/programs.md, the machine).

@@ -7,8 +7,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, chain
 
-from openneutron.compiler.place.layout import Layout, laid_out_at, lay_out
-from openneutron.compiler.place.place import Candidate, Item, Parts, Placement, exceed, place_near_bound, place_smallest
+from openneutron.compiler.place.place import (
+    Candidate,
+    Item,
+    Layout,
+    Parts,
+    Placement,
+    exceed,
+    laid_out_at,
+    lay_out,
+    place_near_bound,
+    place_smallest,
+)
 from openneutron.compiler.place.prefetch import ENDLESS
 from openneutron.compiler.schedule.schedule import Rows, Schedule, Step, Whole, calls_in
 from openneutron.compiler.search.cascade.network import Network, mirrored, network

@@ -15,8 +15,7 @@ from openneutron.compiler.place.prefetch import ENDLESS
 from openneutron.compiler.rewrite.call_list import CallList
 from openneutron.compiler.rewrite.order import flow_of, order_by_depth, stays
 from openneutron.compiler.rewrite.passes import ALL, Passes, of_one_order
-from openneutron.compiler.schedule.schedule import fetched_sizes
-from openneutron.compiler.schedule.timeline import overlapped_cycles
+from openneutron.compiler.schedule.schedule import fetched_sizes, overlapped_cycles
 from openneutron.compiler.search.fitted import Fitted, Infeasible
 from openneutron.compiler.search.tiles.groups import Divisions, gathered, in_groups
 from openneutron.compiler.search.tiles.placed import TiledSchedule, fastest_plan

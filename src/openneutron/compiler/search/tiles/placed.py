@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from openneutron.compiler.place.layout import Layout, lay_out
-from openneutron.compiler.place.place import EXACT_WORK, Item
+from openneutron.compiler.place.place import EXACT_WORK, Item, Layout, lay_out
 from openneutron.compiler.place.prefetch import ENDLESS, ConstantUse, PrefetchPlan, PrefetchSearch, fastest_within
 from openneutron.compiler.schedule.schedule import Cuttable, Loop, Schedule, Step, Wait, calls_in
 from openneutron.compiler.search.tiles.search import TilePlan, TileSearch

@@ -12,7 +12,6 @@ from itertools import groupby
 import numpy as np
 import numpy.typing as npt
 
-from openneutron.compiler.select.axes import Walk, merged, row_major
 from openneutron.compiler.select.calls import (
     KernelCall,
     View,
@@ -24,6 +23,7 @@ from openneutron.compiler.select.calls import (
     selects,
     wide_requantization,
 )
+from openneutron.compiler.select.needs import Walk, merged, row_major
 from openneutron.ir import DType, Graph, Node, Tensor
 from openneutron.ops.conv import BIAS, DATA, WEIGHTS, cropped, explicit_padding, matrices
 from openneutron.ops.limits import has_wide_sums

@@ -10,7 +10,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from openneutron.compiler.select.axes import Walk, boxes, by_elements, dense, merged, row_major, with_rows
 from openneutron.compiler.select.calls import (
     KernelCall,
     Maps,
@@ -24,6 +23,7 @@ from openneutron.compiler.select.calls import (
     selects,
     shape_in_bytes,
 )
+from openneutron.compiler.select.needs import Walk, boxes, by_elements, dense, merged, row_major, with_rows
 from openneutron.ir import DType, Graph, Node, Tensor
 from openneutron.ops.indexed import INDEXED, Indexed, bilinear_positions, gathers_by_maps, kernel_axes, moved_axes
 from openneutron.ops.pieces import DATA, piece_sizes, split_axis

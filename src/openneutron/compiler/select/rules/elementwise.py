@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from openneutron.compiler.legalize.partition import signed_quant
-from openneutron.compiler.select.axes import Walk, boxes, by_elements, row_major
 from openneutron.compiler.select.calls import (
     Constant,
     KernelCall,
@@ -24,6 +23,7 @@ from openneutron.compiler.select.calls import (
     quant_of,
     selects,
 )
+from openneutron.compiler.select.needs import Walk, boxes, by_elements, row_major
 from openneutron.compiler.select.tables import TABLES
 from openneutron.compiler.select.wide_tables import INTERPOLATED, function_table, sigmoid_table, softmax_tables
 from openneutron.ir import DType, Graph, Node, QuantParams, Tensor, per_tensor

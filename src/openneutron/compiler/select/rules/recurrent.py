@@ -14,13 +14,13 @@ from openneutron.compiler.select.calls import (
     KernelCall,
     View,
     dense_pitches,
+    kept_in_place,
     quant_of,
     requantization,
     selects,
     whole,
     wide_requantization,
 )
-from openneutron.compiler.select.states import kept_in_place
 from openneutron.compiler.select.wide_tables import sigmoid_table
 from openneutron.ir import Graph, Node, Tensor
 from openneutron.isa.rows import LANES

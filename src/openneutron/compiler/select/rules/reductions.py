@@ -8,7 +8,6 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from openneutron.compiler.select.axes import row_major
 from openneutron.compiler.select.calls import (
     Extents,
     KernelCall,
@@ -21,6 +20,7 @@ from openneutron.compiler.select.calls import (
     quant_of,
     selects,
 )
+from openneutron.compiler.select.needs import row_major
 from openneutron.compiler.select.rules import elementwise
 from openneutron.compiler.select.rules.conv import ROUNDED_ONCE, clamp_of, convolution
 from openneutron.compiler.select.tables import Ints, doubling_high_mul, rounding_shift_right
