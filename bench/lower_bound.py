@@ -13,7 +13,7 @@ from openneutron.compiler.rewrite.passes import Passes, for_cascades, select_cal
 from openneutron.compiler.search.cascade.network import Network, network, segment, window_rows
 from openneutron.compiler.search.cascade.search import PlanSearch, boundary_bytes, count_of_all
 from openneutron.compiler.search.cascade.stripes import evaluate
-from openneutron.compiler.search.effort import DEFAULT
+from openneutron.compiler.search.tuning import DEFAULT
 from openneutron.compiler.select.needs import in_place
 from openneutron.ir import Graph
 from openneutron.options import CALLER, CompileOptions

@@ -15,7 +15,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from openneutron.cli.output import SCHEMA_VERSION
 from openneutron.compiler import OperatorReport, Report
-from openneutron.compiler.cost.measurements import Measurement
+from openneutron.compiler.cost.estimate import Measurement
 from openneutron.compiler.emit.report import MemoryItem, StepReport
 from openneutron.device.timings import StepTime
 from openneutron.features.accuracy.report import LayerAccuracy, RepairReport

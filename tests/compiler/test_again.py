@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from openneutron.compiler import CompileOptions
 from openneutron.compiler.rewrite.call_list import CallList, edited
-from openneutron.compiler.rewrite.heads import heads_apart
+from openneutron.compiler.rewrite.divide import heads_apart
+from openneutron.compiler.rewrite.join import computed_again
 from openneutron.compiler.rewrite.passes import select_calls
-from openneutron.compiler.rewrite.recompute import computed_again
 from tests.support import oracle
 from tests.support.attention_graphs import block
 

@@ -10,7 +10,7 @@ import pytest
 
 from openneutron.compiler import Compiled, CompileOptions, compile_graph
 from openneutron.compiler.cost.cycles import call_cost
-from openneutron.compiler.cost.losses import losses
+from openneutron.compiler.cost.estimate import losses
 from openneutron.compiler.schedule.schedule import spent_on_calls
 from openneutron.errors import BudgetError
 from scripts.published_networks import Chain, cifarnet, mobilenet_v1

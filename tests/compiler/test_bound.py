@@ -14,10 +14,9 @@ from openneutron.compiler import CompileOptions
 from openneutron.compiler.legalize.legalize import legalize
 from openneutron.compiler.rewrite.passes import select_calls
 from openneutron.compiler.search.cascade.network import Network, network, segment
-from openneutron.compiler.search.cascade.progress import Paced, Pacing, cycles_of, rounds
 from openneutron.compiler.search.cascade.search import PlanSearch
-from openneutron.compiler.search.cascade.stripes import evaluate
-from openneutron.compiler.search.effort import DEFAULT
+from openneutron.compiler.search.cascade.stripes import Paced, Pacing, cycles_of, evaluate, rounds
+from openneutron.compiler.search.tuning import DEFAULT
 from openneutron.compiler.select.needs import in_place
 from scripts.published_networks import cifarnet
 from tests.support import oracle

@@ -13,7 +13,7 @@ from openneutron import targets
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.driver import compile_prepared, prepared
 from openneutron.compiler.schedule.schedule import Loop, Rows
-from openneutron.compiler.search.cascade.progress import compressed
+from openneutron.compiler.search.cascade.stripes import compressed
 from openneutron.compiler.select import needs
 from openneutron.errors import BudgetError
 from tests.support import oracle

@@ -9,7 +9,7 @@ import pytest
 
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.cost.cycles import call_cost
-from openneutron.compiler.rewrite.chain import CHAINED
+from openneutron.compiler.rewrite.join import CHAINED
 from openneutron.compiler.rewrite.passes import selections
 from openneutron.compiler.search import fit
 from openneutron.ir import Graph

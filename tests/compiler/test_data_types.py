@@ -12,7 +12,7 @@ import pytest
 from openneutron import litert, targets
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.cost.cycles import call_cost
-from openneutron.compiler.legalize.data_types import type_reason
+from openneutron.compiler.legalize.partition import type_reason
 from openneutron.compiler.rewrite.passes import select_calls
 from openneutron.compiler.select.calls import dense_pitches
 from openneutron.ir import DType

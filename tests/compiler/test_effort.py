@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from openneutron.compiler import Compiled, CompileOptions, compile_graph
-from openneutron.compiler.search.effort import DEFAULT, HIGH
+from openneutron.compiler.search.tuning import DEFAULT, HIGH
 from openneutron.errors import BudgetError, InvalidOptionError
 from scripts.published_networks import cifarnet
 from tests.support import oracle

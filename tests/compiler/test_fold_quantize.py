@@ -12,7 +12,7 @@ import numpy as np
 
 import openneutron
 from openneutron import CompileOptions, litert
-from openneutron.compiler.legalize.fold_quantize import fold_quantize
+from openneutron.compiler.legalize.quantize import fold_quantize
 from openneutron.features.report.text import summary_rows
 from openneutron.ir import Graph, Node, Tensor, constant, per_channel, per_tensor
 from tests.support import oracle

@@ -8,7 +8,7 @@ import pytest
 
 from openneutron.compiler import CompileOptions
 from openneutron.compiler.rewrite.call_list import Cause
-from openneutron.compiler.rewrite.functions import COMBINED
+from openneutron.compiler.rewrite.fold import COMBINED
 from openneutron.compiler.rewrite.passes import explained
 from openneutron.ir import DType, Graph, Node, Tensor, per_tensor
 from tests.support import oracle

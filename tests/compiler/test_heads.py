@@ -10,8 +10,8 @@ import pytest
 
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.rewrite.call_list import CallList, edited
-from openneutron.compiler.rewrite.chain import chain
-from openneutron.compiler.rewrite.heads import head_groups, heads_apart
+from openneutron.compiler.rewrite.divide import head_groups, heads_apart
+from openneutron.compiler.rewrite.join import chain
 from openneutron.compiler.rewrite.order import Flow, order_by_depth
 from openneutron.compiler.rewrite.passes import ALL, BY_NAME, Passes, select_calls, selections
 from openneutron.compiler.search import fit

@@ -14,8 +14,7 @@ import openneutron
 from openneutron import litert, targets
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.cost.cycles import call_cost, cpu_rows, host_of, table
-from openneutron.compiler.legalize.data_types import type_reason
-from openneutron.compiler.legalize.partition import partition
+from openneutron.compiler.legalize.partition import partition, type_reason
 from openneutron.compiler.rewrite.passes import select_calls
 from openneutron.device.mixed import CompiledFile, FileSimulator, compile_file
 from openneutron.errors import InvalidModelError, InvalidOptionError

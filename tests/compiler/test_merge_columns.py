@@ -8,10 +8,10 @@ import pytest
 from openneutron.compiler import CompileOptions
 from openneutron.compiler.cost.cycles import call_cost
 from openneutron.compiler.legalize.legalize import legalize
-from openneutron.compiler.rewrite import columns
+from openneutron.compiler.rewrite import shapes
 from openneutron.compiler.rewrite.call_list import CallList, Edit, edited
-from openneutron.compiler.rewrite.columns import _is_mergeable, _pieces, merge_columns
 from openneutron.compiler.rewrite.passes import select_calls
+from openneutron.compiler.rewrite.shapes import _is_mergeable, _pieces, merge_columns
 from openneutron.targets import Target
 from scripts.published_networks import Chain, cifarnet, mobilenet_v1
 from tests.support import oracle, random_graphs
@@ -28,7 +28,7 @@ def wherever_possible(edit: Edit, target: Target) -> None:
 @pytest.mark.without_tiles("convolutions in tiles are not merged")
 @pytest.mark.parametrize("part", range(4))
 def test_any_window_gives_the_same_bytes(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(columns, "merge_columns", wherever_possible)
+    monkeypatch.setattr(shapes, "merge_columns", wherever_possible)
     merged = 0
     for seed in range(part * 60, part * 60 + 60):
         compiled = oracle.assert_bit_exact(random_graphs.single("conv_2d", seed), (seed,))

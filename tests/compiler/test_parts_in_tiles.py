@@ -9,10 +9,9 @@ import pytest
 from openneutron import targets
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.driver import prepared
-from openneutron.compiler.search.tiles.fit import TileFit
-from openneutron.compiler.search.tiles.groups import gathered, in_groups
+from openneutron.compiler.search.tiles.fit import TileFit, gathered, in_groups
 from openneutron.compiler.search.tiles.search import TilePlan, TileSearch
-from openneutron.compiler.search.tiles.tuning import TUNING
+from openneutron.compiler.search.tuning import TUNING
 from openneutron.errors import BudgetError, InvalidModelError
 from openneutron.ir import DType, Node, Tensor, constant
 from scripts.published_networks import Chain

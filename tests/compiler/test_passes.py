@@ -13,9 +13,9 @@ from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.driver import checked, finish
 from openneutron.compiler.legalize.legalize import legalize
 from openneutron.compiler.rewrite.call_list import CallList, edited
+from openneutron.compiler.rewrite.join import in_two_passes, norm_bytes
 from openneutron.compiler.rewrite.passes import select_calls
-from openneutron.compiler.rewrite.recompute import in_two_passes, norm_bytes
-from openneutron.compiler.rewrite.rows import by_rows
+from openneutron.compiler.rewrite.shapes import by_rows
 from openneutron.compiler.schedule.schedule import Rows, Schedule, Step, Whole
 from tests.support import oracle
 from tests.support.norm_graphs import stem

@@ -28,7 +28,7 @@ from openneutron.compiler.search.cascade.patches import (
 )
 from openneutron.compiler.search.cascade.search import PlanSearch, candidates
 from openneutron.compiler.search.cascade.stripes import Stripes, evaluate, turned
-from openneutron.compiler.search.effort import DEFAULT
+from openneutron.compiler.search.tuning import DEFAULT
 from openneutron.compiler.select.calls import Storages
 from openneutron.compiler.select.needs import in_place
 from openneutron.errors import BudgetError

@@ -24,7 +24,7 @@ from openneutron.compiler.place.place import (
 )
 from openneutron.compiler.place.place_exact import place_exactly
 from openneutron.compiler.rewrite.passes import select_calls
-from openneutron.compiler.search.cascade import CascadeSearch
+from openneutron.compiler.search.cascade.choose import CascadeSearch
 from openneutron.compiler.select.needs import in_place
 from openneutron.isa.rows import ALIGNMENT
 from tests.support import oracle

@@ -8,8 +8,8 @@ import pytest
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.legalize.legalize import legalize
 from openneutron.compiler.rewrite.call_list import CallList, edited
-from openneutron.compiler.rewrite.columns import MOST_COLUMNS, patches_of_planes
 from openneutron.compiler.rewrite.passes import select_calls
+from openneutron.compiler.rewrite.shapes import MOST_COLUMNS, patches_of_planes
 from openneutron.ir import Graph
 from openneutron.isa import aligned
 from tests.support import oracle

@@ -6,7 +6,7 @@ from __future__ import annotations
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.rewrite.call_list import CallList, edited
 from openneutron.compiler.rewrite.passes import select_calls
-from openneutron.compiler.rewrite.rows import goes_by_position, with_rows_of_neighbours
+from openneutron.compiler.rewrite.shapes import goes_by_position, with_rows_of_neighbours
 from tests.support import oracle
 from tests.support.attention_graphs import block
 

@@ -14,7 +14,7 @@ from openneutron.compiler.driver import checked, finish
 from openneutron.compiler.legalize.legalize import legalize
 from openneutron.compiler.rewrite.call_list import CallList, edited
 from openneutron.compiler.rewrite.passes import select_calls
-from openneutron.compiler.rewrite.rows import apart, by_rows, is_sequence, turned
+from openneutron.compiler.rewrite.shapes import apart, by_rows, is_sequence, turned
 from openneutron.compiler.schedule.schedule import whole_schedule
 from openneutron.compiler.select.calls import KernelCall, Storages
 from scripts.published_networks import cifarnet

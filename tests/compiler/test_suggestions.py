@@ -11,7 +11,7 @@ import pytest
 
 from openneutron import targets
 from openneutron.compiler import CompileOptions, compile_graph
-from openneutron.compiler.search.shortfall import in_words, over_budget
+from openneutron.compiler.search.fitted import in_words, over_budget
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph
 from scripts.published_networks import Chain

@@ -14,11 +14,12 @@ from openneutron.compiler.driver import prepared
 from openneutron.compiler.schedule.schedule import Schedule
 from openneutron.compiler.search.fit import within_budget
 from openneutron.compiler.search.fitted import Fitted
-from openneutron.compiler.search.tiles import TiledTask, fit, placed
-from openneutron.compiler.search.tiles.search import TileSearch
-from openneutron.compiler.search.tiles.segments import Segments, Structure
+from openneutron.compiler.search.tiles import fit
+from openneutron.compiler.search.tiles import search as tiles
+from openneutron.compiler.search.tiles.fit import TiledTask
+from openneutron.compiler.search.tiles.search import Segments, Structure, TileSearch
 from openneutron.compiler.search.tiles.streams import Streams
-from openneutron.compiler.search.tiles.tuning import TUNING
+from openneutron.compiler.search.tuning import TUNING
 from openneutron.compiler.select.calls import Storages
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph, Node, constant
@@ -136,13 +137,13 @@ def test_no_plan_takes_less_than_the_floor_of_its_search(seed: int) -> None:
 
 def test_the_exact_search_for_addresses_is_for_the_fastest_schedules(monkeypatch: pytest.MonkeyPatch) -> None:
     works: list[float] = []
-    placing = placed._with_constants
+    placing = tiles._with_constants
 
-    def spied(schedule: Schedule, made: Storages, target: Target, *limits: int) -> placed.TiledSchedule | None:
+    def spied(schedule: Schedule, made: Storages, target: Target, *limits: int) -> tiles.TiledSchedule | None:
         works.append(limits[-1])
         return None if works[0] < 0 == limits[-1] else placing(schedule, made, target, *limits)
 
-    monkeypatch.setattr(placed, "_with_constants", spied)
+    monkeypatch.setattr(tiles, "_with_constants", spied)
     graph = mobilenet_v1(0.25, 128)
     first = compile_graph(graph, targets.get("imx95").with_sram(48), OPTIONS).report
     exact = sum(work > 0 for work in works)
@@ -162,12 +163,12 @@ def test_a_search_of_calls_divided_again_ends_with_a_plan_that_is_slower_than_a_
     plans = []
     plan = TileSearch.plan
     monkeypatch.setattr(TileSearch, "plan", lambda search, budget: plans.append(plan(search, budget)) or plans[-1])
-    best, estimate = placed.fastest_plan(search, targets.get("imx95"), 48 << 10, 1 << 40, True)
+    best, estimate = tiles.fastest_plan(search, targets.get("imx95"), 48 << 10, 1 << 40, True)
     assert best is not None and len(plans) > 1
     count, limit = len(plans), int(estimate * TUNING.hidden_constants_ratio)
-    assert placed.fastest_plan(search, targets.get("imx95"), 48 << 10, limit, True, is_again=True) == (None, estimate)
+    assert tiles.fastest_plan(search, targets.get("imx95"), 48 << 10, limit, True, is_again=True) == (None, estimate)
     assert len(plans) == count + 1
-    placed.fastest_plan(search, targets.get("imx95"), 48 << 10, limit, True)
+    tiles.fastest_plan(search, targets.get("imx95"), 48 << 10, limit, True)
     assert len(plans) == 2 * count + 1
 
 

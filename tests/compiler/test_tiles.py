@@ -29,12 +29,11 @@ from openneutron.compiler.schedule.schedule import (
     overlapped_cycles,
 )
 from openneutron.compiler.search.fitted import Fitted
-from openneutron.compiler.search.tiles import TiledTask, fit, placed
-from openneutron.compiler.search.tiles.groups import in_groups
-from openneutron.compiler.search.tiles.placed import overlapped
-from openneutron.compiler.search.tiles.search import TilePlan, TileSearch
+from openneutron.compiler.search.tiles import fit, search
+from openneutron.compiler.search.tiles.fit import TiledTask, in_groups
+from openneutron.compiler.search.tiles.search import TilePlan, TileSearch, overlapped
 from openneutron.compiler.search.tiles.streams import compact
-from openneutron.compiler.search.tiles.tuning import TUNING
+from openneutron.compiler.search.tuning import TUNING
 from openneutron.compiler.select.calls import Storages, View
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph
@@ -243,13 +242,13 @@ def test_a_state_that_leaves_memory_to_later_calls_is_kept(monkeypatch: pytest.M
 
 def test_all_plans_of_a_graph_are_compared_unless_it_has_many_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     plans: list[TilePlan] = []
-    schedules = placed._schedules
+    schedules = search._schedules
 
-    def spied(plan: TilePlan, storages: Storages) -> list[placed._Unplaced]:
+    def spied(plan: TilePlan, storages: Storages) -> list[search._Unplaced]:
         plans.append(plan)
         return schedules(plan, storages)
 
-    monkeypatch.setattr(placed, "_schedules", spied)
+    monkeypatch.setattr(search, "_schedules", spied)
     all_plans, count = compiled(mobilenet_v1(), 640), len(plans)
     monkeypatch.setattr(fit, "TUNING", dataclasses.replace(TUNING, many_calls=0))
     first_enough = compiled(mobilenet_v1(), 640)
@@ -302,7 +301,7 @@ def test_copies_at_borders_of_segments_run_beside_kernels_of_both(monkeypatch: p
         seen.append((schedule, overlapped(schedule, storages)))
         return seen[-1][1]
 
-    monkeypatch.setattr(placed, "overlapped", spied)
+    monkeypatch.setattr(search, "overlapped", spied)
     graph = Chain("three", (1, 32, 32, 16)).conv(16, 3).conv(16, 3).conv(16, 3).graph()
     made = compiled(graph, 12)
     assert_equal_to_litert(graph, made, 0)

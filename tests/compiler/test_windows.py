@@ -9,8 +9,8 @@ import pytest
 from openneutron.compiler import CompileOptions
 from openneutron.compiler.driver import checked, finish
 from openneutron.compiler.legalize.legalize import legalize
-from openneutron.compiler.rewrite.batches import windows_apart
 from openneutron.compiler.rewrite.call_list import CallList, edited
+from openneutron.compiler.rewrite.divide import windows_apart
 from openneutron.compiler.rewrite.passes import select_calls
 from openneutron.compiler.schedule.schedule import whole_schedule
 from openneutron.compiler.select.needs import in_place

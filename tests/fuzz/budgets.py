@@ -20,7 +20,7 @@ import numpy as np
 
 from openneutron.compiler import Compiled, CompileOptions, compile_graph
 from openneutron.compiler.driver import compile_prepared, prepared
-from openneutron.compiler.search.effort import DEFAULT
+from openneutron.compiler.search.tuning import DEFAULT
 from openneutron.errors import BudgetError, InvalidModelError
 from openneutron.ir import Graph
 from tests.support import oracle, random_graphs, random_wide

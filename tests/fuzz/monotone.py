@@ -20,7 +20,7 @@ from openneutron.compiler import CompileOptions
 from openneutron.compiler.driver import Prepared, compile_prepared, prepared
 from openneutron.compiler.search.fit import within_budget
 from openneutron.compiler.search.fitted import Fitted
-from openneutron.compiler.search.tiles.tuning import TUNING
+from openneutron.compiler.search.tuning import TUNING
 from openneutron.errors import BudgetError, InvalidModelError
 from openneutron.ir import Graph
 from openneutron.isa.rows import ALIGNMENT

@@ -16,7 +16,7 @@ from bench.live_traffic import least_reloaded_bytes
 from openneutron import targets
 from openneutron.compiler import Compiled, CompileOptions, compile_graph
 from openneutron.compiler.driver import prepared
-from openneutron.compiler.search.tiles.tuning import TUNING
+from openneutron.compiler.search.tuning import TUNING
 from openneutron.errors import BudgetError, InvalidModelError
 from openneutron.ir import Graph
 from tests.fuzz import budgets

@@ -13,8 +13,8 @@ import openneutron
 from openneutron import CompileOptions, litert
 from openneutron.api.litert import CompiledLiteRTModel
 from openneutron.api.reporting import points_of
+from openneutron.compiler.cost.estimate import Cause, Loss
 from openneutron.compiler.cost.host import HostKind, HostOperator
-from openneutron.compiler.cost.losses import Cause, Loss
 from openneutron.errors import BudgetError
 from openneutron.features.report import Summary
 from openneutron.features.report.advice import Advice, BudgetPoint, Compiled, Cost, advice, advice_text, quick_advice

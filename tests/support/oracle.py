@@ -13,8 +13,7 @@ from ai_edge_litert.interpreter import Interpreter, OpResolverType
 from openneutron import litert, targets
 from openneutron.compiler import Compiled, CompileOptions, compile_graph
 from openneutron.compiler.driver import Prepared, compile_prepared, prepared
-from openneutron.compiler.search.effort import DEFAULT
-from openneutron.compiler.search.tiles.tuning import TUNING
+from openneutron.compiler.search.tuning import DEFAULT, TUNING
 from openneutron.device.simulator import Simulator
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph, Node, Tensor, per_tensor

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from openneutron import targets
-from openneutron.compiler.cost.measurements import what_would_help
+from openneutron.compiler.cost.estimate import what_would_help
 from openneutron.errors import InvalidTargetError
 
 

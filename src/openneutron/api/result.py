@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
 from openneutron import targets
-from openneutron.compiler.legalize.data_types import reason_of, type_reason
+from openneutron.compiler.legalize.partition import reason_of, type_reason
 from openneutron.device import files, pte
 from openneutron.errors import InvalidOptionError
 from openneutron.features.report.notebook import ShownModel

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from openneutron import targets
 from openneutron.cli import output
-from openneutron.compiler.cost import measurements
+from openneutron.compiler.cost import estimate
 from openneutron.features.report.table import Column, Table, right
 from openneutron.features.report.units import plural
 from openneutron.targets import Number, Target
@@ -43,13 +43,13 @@ def show_targets(
     table = _all(shown) if not names else _one(shown[0]) if len(shown) == 1 else _side_by_side(shown)
     found: dict[str, Any] = {"targets": [_as_dict(target) for target in shown]}
     if what_would_help:
-        helpful = {target.name: measurements.what_would_help(target) for target in shown}
+        helpful = {target.name: estimate.what_would_help(target) for target in shown}
         table = Group(*(_helpful(name, items) for name, items in helpful.items()))
         found["what_would_help"] = {name: [asdict(item) for item in items] for name, items in helpful.items()}
     output.show(table, "targets", found, as_json)
 
 
-def _helpful(name: str, items: Sequence[measurements.Measurement]) -> Group:
+def _helpful(name: str, items: Sequence[estimate.Measurement]) -> Group:
     """Return a table with the measurements that would narrow the ranges of a chip's estimates."""
     columns = (
         Column("measure", [item.network for item in items]),

@@ -13,17 +13,16 @@ from openneutron import ops
 from openneutron.compiler.emit.audit import audit
 from openneutron.compiler.emit.emit import Packed, emit
 from openneutron.compiler.emit.report import Compiled, Details, report, sram_bytes
-from openneutron.compiler.legalize.data_types import type_reason
-from openneutron.compiler.legalize.fold_quantize import fold_quantize
 from openneutron.compiler.legalize.legalize import legalize
+from openneutron.compiler.legalize.partition import type_reason
+from openneutron.compiler.legalize.quantize import fold_quantize
 from openneutron.compiler.place.place import Layout, bytes_outside, lay_out
 from openneutron.compiler.schedule.schedule import Schedule, whole_schedule
-from openneutron.compiler.search.effort import DEFAULT
 from openneutron.compiler.search.fit import Task, Tasks, within_budget
-from openneutron.compiler.search.fitted import Fitted
+from openneutron.compiler.search.fitted import Fitted, Shortfall, over_budget
 from openneutron.compiler.search.regions import in_regions, space_of
-from openneutron.compiler.search.shortfall import Shortfall, over_budget
-from openneutron.compiler.search.tiles import TiledTask
+from openneutron.compiler.search.tiles.fit import TiledTask
+from openneutron.compiler.search.tuning import DEFAULT
 from openneutron.compiler.select.calls import Storages
 from openneutron.compiler.select.select import Trial
 from openneutron.errors import BudgetError, CompilerFaultError, InvalidModelError

@@ -22,7 +22,7 @@ import numpy as np
 from openneutron import targets
 from openneutron.compiler import Compiled, CompileOptions
 from openneutron.compiler.driver import Prepared, compile_prepared, prepared
-from openneutron.compiler.legalize.data_types import type_reason
+from openneutron.compiler.legalize.partition import type_reason
 from openneutron.compiler.place.place import bytes_outside
 from openneutron.compiler.search.fitted import Infeasible
 from openneutron.device.simulator import Simulator

@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Estimate the latency on the chip, with a range, from the modelled cycles.
+"""Estimate the latency on the chip, with a range, from the modelled cycles; find bottlenecks, and the measurements that would help.
 
 The cost model (``cycles``) is the objective of the compiler's search. Its cycles are divided into terms here, such as those of dispatches and
 of depthwise convolutions. A calibration multiplies each term by a factor that is fitted to published latencies (``python -m bench
 estimates``). The factors are uncertain, and the rest of the difference to a published latency is scatter. Both make the range. The search
 does not use the calibration, so a new calibration changes no program.
+
+``what_would_help`` finds the measurements on a board that would narrow the ranges of a chip's estimates most. A measurement is a latency of a network in which one term dominates. It updates the covariance of the factors as a Kalman filter does. The
+gain is the narrower range of the networks with published latencies. The second measurement is chosen after the first, and so on.
+
+``bottleneck`` and ``losses`` state what limits a kernel call, and why multipliers are idle while it runs.
 """
 
 from __future__ import annotations
@@ -20,7 +25,16 @@ from typing import Any
 
 import numpy as np
 
-from openneutron.compiler.cost.cycles import Cost, host_of, issue_cycles
+from openneutron.compiler.cost.cycles import (
+    Cost,
+    call_cost,
+    depthwise_macs,
+    groups_of,
+    host_of,
+    issue_cycles,
+    passes,
+    product_of,
+)
 from openneutron.compiler.cost.host import HostKind, HostOperator
 from openneutron.compiler.select.calls import KernelCall
 from openneutron.isa.kernels.row import CostClass, Row
@@ -290,3 +304,204 @@ def _most_uncertain(shares: np.ndarray, found: Calibration) -> Term:
     deviations = np.sqrt(np.diag(found.covariance))
     weights = np.multiply(shares, deviations) if deviations.any() else shares
     return TERMS[int(np.argmax(weights))]
+
+
+NETWORKS: Mapping[Term, str] = {
+    Term.DISPATCH: "100 convolutions 1 x 1 of 8 channels on 1 x 1 pixels",
+    Term.PRODUCTS: "20 convolutions 1 x 1 of 256 channels on 32 x 32 pixels",
+    Term.FILL: "20 convolutions 5 x 5 of 16 channels on 32 x 32 pixels",
+    Term.DRAIN: "20 convolutions 1 x 1 from 8 to 64 channels on 64 x 64 pixels",
+    Term.DEPTHWISE: "20 depthwise convolutions 3 x 3 of 128 channels on 32 x 32 pixels",
+    Term.OTHERS: "20 sums of two tensors of 64 channels on 64 x 64 pixels",
+    Term.WEIGHTS: "5 fully connected layers of 2,048 inputs and outputs",
+    Term.TENSORS: "5 convolutions 1 x 1 of 16 channels on 512 x 512 pixels",
+    Term.OPERATORS: "a network with 20 QUANTIZE of one value on the host",
+    Term.SOFTMAX: "SOFTMAX over 1,000 values on the host",
+    Term.CONVERSIONS: "QUANTIZE of 150,528 values on the host",
+    Term.START: "one convolution 1 x 1 of 8 channels on 1 x 1 pixels",
+    Term.CORE: "20 calls that the host core makes beside the NPU",
+}
+"""A network for each term whose latency it dominates."""
+
+DOMINANT = 0.8
+"""The share of the dominant term in the latency of such a network; the dispatch of its calls has the rest (assumed)."""
+
+PLAIN = (Term.DISPATCH, Term.PRODUCTS, Term.DEPTHWISE, Term.OTHERS)
+"""The terms of a network on a chip whose class has no published latencies; each has an equal share (assumed)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """A measurement that would help: the network to measure, its dominant term, and the half-widths of the ranges of networks before
+    and after it, as shares of the latency: 0.2 for a range from 1 / 1.2 to 1.2 times."""
+
+    network: str
+    term: str
+    before: float
+    after: float
+
+
+def what_would_help(target: Target, count: int = 3) -> tuple[Measurement, ...]:
+    """Return the measurements that would narrow the ranges most, the first of them first."""
+    found = calibration(target)
+    covariance = _covariance(found, target)
+    known = [np.array([*shares, 1.0]) for shares in found.networks or (_shares(PLAIN),)]
+    candidates = {
+        term: np.array([*_dominated(term), 1.0]) for term in TERMS if any(shares[_place(term)] for shares in known)
+    }
+    noise = max(found.scatter, 0.02) ** 2
+    chosen: list[Measurement] = []
+    width = _half_width(known, covariance, found)
+    for _ in range(min(count, len(candidates))):
+        tried = {term: _updated(covariance, shares, noise) for term, shares in candidates.items()}
+        best = min(tried, key=lambda term: _half_width(known, tried[term], found))
+        covariance, before = tried[best], width
+        width = _half_width(known, covariance, found)
+        chosen.append(Measurement(NETWORKS[best], best.value, before, width))
+        del candidates[best]
+    return tuple(chosen)
+
+
+def _place(term: Term) -> int:
+    return TERMS.index(term)
+
+
+def _shares(terms: Iterable[Term]) -> tuple[float, ...]:
+    each = list(terms)
+    return tuple(1 / len(each) if term in each else 0.0 for term in TERMS)
+
+
+def _dominated(term: Term) -> tuple[float, ...]:
+    """Return the shares of the terms in the latency of a network that a term dominates."""
+    rest = 0.0 if term is Term.DISPATCH else 1 - DOMINANT
+    return tuple(1 - rest if each is term else rest if each is Term.DISPATCH else 0.0 for each in TERMS)
+
+
+def _covariance(found: Calibration, target: Target) -> np.ndarray:
+    """Return the covariance of the factors, and of the chip's own deviation behind them: float64 [terms + 1, terms + 1].
+
+    Without published latencies of the class, the factors are independent, and as uncertain as the chip is together.
+    """
+    own = chip_deviation(target, found) ** 2
+    factors = np.array(found.covariance)
+    if not factors.any():
+        factors = np.diag([own] * len(TERMS))
+    covariance = np.zeros((len(TERMS) + 1, len(TERMS) + 1))
+    covariance[:-1, :-1] = factors
+    covariance[-1, -1] = own
+    return covariance
+
+
+def _updated(covariance: np.ndarray, shares: np.ndarray, noise: float) -> np.ndarray:
+    """Return the covariance after a measurement with these shares."""
+    gain = covariance @ shares
+    updated: np.ndarray = covariance - np.outer(gain, gain) / (shares @ gain + noise)
+    return updated
+
+
+def _half_width(known: Iterable[np.ndarray], covariance: np.ndarray, found: Calibration) -> float:
+    """Return the mean half-width of the ranges of networks."""
+    deviations = [math.sqrt(max(0.0, float(shares @ covariance @ shares)) + found.scatter**2) for shares in known]
+    return math.expm1(found.width * sum(deviations) / len(deviations))
+
+
+DISPATCH, MEMORY, COMPUTE = "dispatch", "memory", "compute"
+
+LITTLE = 0.5
+"""A report names the reasons if less than this share of the multipliers works."""
+
+WORTH_SAYING = 0.8
+"""A report names a loss if it leaves at most this share of the multipliers at work."""
+
+
+class Cause(StrEnum):
+    """A cause of idle multipliers."""
+
+    DISPATCH = "dispatch"
+    REPETITION = "repetition"
+    STALLS = "stalls"
+    WIDE_ACTIVATIONS = "wide activations"
+    DEPTHWISE = "depthwise"
+    FEW_INPUTS = "few inputs"
+    FEW_OUTPUTS = "few outputs"
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A cause of idle multipliers. ``share`` is the share of multipliers that it leaves at work; ``text`` states it with numbers."""
+
+    cause: Cause
+    share: float
+    text: str
+
+
+def bottleneck(cost: Cost) -> str:
+    """Return ``DISPATCH``, ``MEMORY`` or ``COMPUTE``, whichever limits the call.
+
+    The dispatch by the host limits it if that has more cycles than the computation; memory limits calls that move bytes.
+    """
+    if cost.issue_cycles > cost.compute_cycles:
+        return DISPATCH
+    return MEMORY if cost.parallel == "bytes" else COMPUTE
+
+
+def notable_losses(call: KernelCall, cost: Cost, target: Target, stripes: int = 1) -> tuple[Loss, ...]:
+    """Return the losses of a call in which less than half of the multipliers work, the largest loss first.
+
+    Small losses (``WORTH_SAYING``) are left out. The result is empty for other calls, and for calls that do not multiply.
+    """
+    if not cost.macs or cost.macs >= LITTLE * cost.cycles * target.macs_per_cycle:
+        return ()
+    found = sorted(losses(call, cost, target, stripes), key=lambda loss: (loss.share, loss.text))
+    return tuple(loss for loss in found if loss.share <= WORTH_SAYING)
+
+
+def losses(call: KernelCall, cost: Cost, target: Target, stripes: int = 1) -> list[Loss]:
+    """Return all losses of a call that multiplies. The product of their shares is the utilisation of the multipliers.
+
+    ``cost`` is the sum over all ``stripes`` of the call. The causes are the dispatch by the host, rows that are computed twice,
+    multipliers that wait, activations of 16 bits, input channels that do not fill the multipliers of a pipeline, outputs that do not
+    fill the pipelines, and the few multipliers that a depthwise convolution uses.
+    """
+    alone, count = call_cost(call, target), passes(call, target)
+    subject = "its dispatch" if stripes == 1 else "the dispatch of its stripes"
+    longer = "longer than computing" if bottleneck(cost) == DISPATCH else "a good part of its time"
+    # In an output of one column, the pipelines share the rows.
+    one_column = call.views["output"].extents[2] == 1
+    again = "its stripes leave pipelines without rows" if one_column else "some of it is computed more than once"
+    found = [
+        Loss(Cause.DISPATCH, cost.compute_cycles / cost.cycles, f"{subject} takes {longer}"),
+        Loss(Cause.REPETITION, alone.compute_cycles / cost.compute_cycles, again),
+        Loss(Cause.STALLS, 1 - alone.stall_cycles / alone.compute_cycles, "multipliers wait for their operands"),
+        Loss(Cause.WIDE_ACTIVATIONS, 1 / count, f"activations of 16 bits take {count} cycles"),
+    ]
+    if not cost.inputs:
+        used = depthwise_macs(target)
+        few = f"a depthwise convolution uses {used} multiplier{'s' * (used > 1)} of {target.macs} in each pipeline"
+        taps = product_of(call, call.traits.cost.taps)
+        share = taps / (groups_of(taps, used) * target.macs)
+        return [*found, Loss(Cause.DEPTHWISE, share, few), _few_outputs(cost, target, "channels")]
+    return [
+        *found,
+        _unfilled(Cause.FEW_INPUTS, cost.inputs, target.macs, _inputs(call), "multipliers"),
+        _few_outputs(cost, target, cost.parallel),
+    ]
+
+
+def _inputs(call: KernelCall) -> str:
+    """Return words for the values that the multipliers of a pipeline share: channels, or channels of several columns (merge_columns)."""
+    view = call.views[call.traits.operands[0].name]
+    channels = view.pitches[2] // view.element_bytes
+    if not 0 < channels < view.extents[3]:
+        return "input channels"
+    return f"inputs ({view.extents[3] // channels} columns of {channels} channels)"
+
+
+def _few_outputs(cost: Cost, target: Target, what: str) -> Loss:
+    return _unfilled(Cause.FEW_OUTPUTS, cost.outputs, target.all_pipelines, what, "pipelines")
+
+
+def _unfilled(cause: Cause, count: int, lanes: int, what: str, of: str) -> Loss:
+    share = count / (-(-count // lanes) * lanes)
+    name = what if count != 1 else what.removesuffix("s")
+    return Loss(cause, share, f"{count} {name} fill{'s' if count == 1 else ''} {share:.0%} of the {of}")

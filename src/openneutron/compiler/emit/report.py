@@ -10,16 +10,18 @@ from openneutron.compiler.cost.cycles import call_cost, fetch_cycles, host_of
 from openneutron.compiler.cost.estimate import (
     NO_WORK,
     Estimate,
+    Loss,
     Work,
+    bottleneck,
     estimate,
+    notable_losses,
     total,
     work_of_call,
     work_of_copies,
     work_of_start,
 )
-from openneutron.compiler.cost.losses import Loss, bottleneck, notable_losses
 from openneutron.compiler.emit.emit import Packed, border, packed
-from openneutron.compiler.legalize.data_types import reason_of
+from openneutron.compiler.legalize.partition import reason_of
 from openneutron.compiler.place.place import Layout, bytes_outside
 from openneutron.compiler.rewrite.jobs import RESULT_BYTES
 from openneutron.compiler.schedule.schedule import (
@@ -40,7 +42,7 @@ from openneutron.compiler.schedule.schedule import (
     overlapped_cycles,
     spent_on_calls,
 )
-from openneutron.compiler.search.effort import DEFAULT
+from openneutron.compiler.search.tuning import DEFAULT
 from openneutron.compiler.select.calls import KernelCall, Storages, View, state_bytes
 from openneutron.ir import Graph, Tensor
 from openneutron.isa import Program

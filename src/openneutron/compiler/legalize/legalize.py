@@ -16,12 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from openneutron import ops
-from openneutron.compiler.legalize.rescaled_parts import (
-    ENLARGING,
-    join_slices,
-    rescale_before_enlarging,
-    tables_before_join,
-)
+from openneutron.compiler.legalize.quantize import ENLARGING, join_slices, rescale_before_enlarging, tables_before_join
 from openneutron.ir import Graph, Node, QuantParams, Tensor, constant
 from openneutron.ir.graph import read_once
 from openneutron.ops import BY_NAME, recurrent

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Join neighbouring calls to one call of a kernel that runs them with the same bytes.
+"""Join, chain and merge neighbouring calls to one call with the same bytes, or compute calls twice.
 
 Each call has a dispatch overhead on the host, which is longer than the work of a small call. A linear layer and the
 table, sum or product that reads its result become one call. The second kernel computes in place, so that no memory is
@@ -14,6 +14,24 @@ The mean of an image and the two small layers after it, as in squeeze-excite blo
 Weights of both layers are then constants of one call, which constant prefetch can't copy one after the other. So the
 list of separate calls is compiled too, since it may take less memory. ``join_products`` also joins mul_s8, the product
 with the image. That call can't be part of a cascade.
+
+Linear layers that read one input, such as those of queries, keys and values, become one layer with side-by-side
+results. Weights and requantization belong to output channels, so that no bit changes. If the results' zero points
+differ, the call uses a kernel with a zero point for each block of channels.
+
+A normalization or a linear layer is chained with the linear layer that reads its result. On a sequence of few positions
+a call has little work, and its dispatch takes as long as the work. The result between the two kernels becomes scratch of
+the chained call, so that no bit changes. Chained calls are never divided by channels; other selections keep the calls
+apart. A cascade computes a chained call by rows, with scratch for as many rows.
+
+A group norm needs all of its input before it writes an element. In two passes it can be part of cascades: one kernel
+computes the sums of blocks of rows, and a second kernel computes rows of the output from these sums. The call before the
+norm computes some rows for the first pass, and computes them again for the second. Neither its result nor that of the
+norm is then in memory whole. The second pass and a table after it, such as that of an activation, become one call.
+
+The result of a normalization before attention is read by the layers of keys, values and queries. It is as large as the
+normalization's input, which the sum after the attention still needs. If the normalization is recomputed in the cascade
+of each layer, only some rows of its result are in memory.
 """
 
 from __future__ import annotations
@@ -24,10 +42,24 @@ from dataclasses import replace
 
 import numpy as np
 
-from openneutron.compiler.rewrite.call_list import Cause, Edit
-from openneutron.compiler.select.calls import Constant, KernelCall, View, dense_pitches, four
+from openneutron.compiler.rewrite.call_list import Cause, Edit, Use
+from openneutron.compiler.rewrite.shapes import goes_by_position
+from openneutron.compiler.select.calls import (
+    CHANNEL_AXES,
+    Array,
+    Constant,
+    Extents,
+    KernelCall,
+    Storages,
+    View,
+    dense_pitches,
+    four,
+)
+from openneutron.compiler.select.needs import row_needs
 from openneutron.isa import rows
-from openneutron.isa.kernels.combined import THEN
+from openneutron.isa.kernels.combined import BETWEEN, FIRST, SECOND, THEN
+from openneutron.isa.kernels.row import Passes, SameRow
+from openneutron.isa.rows import LANES
 
 JOINED: Mapping[tuple[str, str], str] = {
     row.traits.joins: row.name for row in rows.KERNELS if row.traits.joins is not None
@@ -68,7 +100,7 @@ def joined_call(first: KernelCall, second: KernelCall, operand: str) -> KernelCa
     between = first.views["output"]
     if kernel is None:
         return None
-    second = _seen_as(second, between)
+    second = _viewing(second, between)
     if second.views[operand].place != between.place or not second.views["output"].has_dense_channels:
         return None
     if second.views["output"].extents != between.extents:
@@ -85,7 +117,7 @@ def joined_call(first: KernelCall, second: KernelCall, operand: str) -> KernelCa
     return KernelCall(kernel, first.name, views, params, constants)
 
 
-def _seen_as(call: KernelCall, between: View) -> KernelCall:
+def _viewing(call: KernelCall, between: View) -> KernelCall:
     """Return an element-by-element call in the shape in which its input was written, if its tensors have no gaps;
     otherwise return the call unchanged."""
     views = call.views.values()
@@ -241,3 +273,333 @@ def _call(edit: Edit, found: Sequence[int | None]) -> KernelCall:
     hidden, outputs = views["hidden"].extents[3], views["output"].extents[3]
     params["work"] = -(-(height * width * channels + channels * hidden) // outputs) + hidden
     return KernelCall(KERNEL, name, views, params, constants)
+
+
+def in_two_passes(edit: Edit, again_from_bytes: int | None = None) -> None:
+    """Compute each norm over all rows in two passes.
+
+    The call before a norm is computed again for the second pass if its result has at least ``again_from_bytes`` and
+    only the norm reads it; None: it is never computed again.
+    """
+    ahead: dict[int, list[KernelCall]] = {}
+    instead: dict[int, list[KernelCall]] = {}
+    for place, call in enumerate(edit.given.calls):
+        passes = call.traits.passes
+        if passes is None or not _takes_passes(call):
+            continue
+        source = edit.storages[call.views["input"].tensor]
+        first, second = _both(call, passes, edit.unused(f"{call.name}/{passes.statistics}"))
+        edit.store(first.views["output"].tensor, first.views["output"].size_bytes)
+        joined = _joined(edit, place, second)
+        instead[place] = [second] if joined is None else []
+        if joined is not None:
+            instead[place + 1] = [joined]
+        again = again_from_bytes is not None and source.size_bytes >= again_from_bytes
+        before = _before(edit, place) if again else None
+        if before is None:
+            ahead[place] = [first]
+            continue
+        name = edit.store(f"{source.name}/{passes.statistics}", source.size_bytes)
+        output = replace(edit[before].views["output"], tensor=name)
+        once = replace(edit[before], name=f"{edit[before].name}/0", views={**edit[before].views, "output": output})
+        ahead[before] = [
+            once,
+            replace(first, views={**first.views, "input": replace(first.views["input"], tensor=name)}),
+        ]
+    edit.replace({at: [*ahead.get(at, ()), *instead.get(at, edit.at(at))] for at in sorted({*ahead, *instead})})
+
+
+def _joined(edit: Edit, place: int, second: KernelCall) -> KernelCall | None:
+    """Return one call that runs the second pass and the call after the norm; None if no kernel can, or if another
+    call reads the norm's result."""
+    reader = edit.only_reader(place)
+    return joined_call(second, edit[place + 1], reader[1]) if reader is not None and reader[0] == place + 1 else None
+
+
+def norm_bytes(calls: Sequence[KernelCall], storages: Storages) -> list[int]:
+    """Return the size in bytes of the input of each norm that can be computed in two passes."""
+    return [storages[call.views["input"].tensor].size_bytes for call in calls if _takes_passes(call)]
+
+
+def _takes_passes(call: KernelCall) -> bool:
+    return call.traits.passes is not None and call.views["input"].extents[0] == 1 and call.views["input"].extents[1] > 1
+
+
+def _both(call: KernelCall, passes: Passes, tensor: str) -> tuple[KernelCall, KernelCall]:
+    """Return the calls of both passes. ``tensor`` is the name of the tensor for the statistics."""
+    source = call.views["input"]
+    _, height, width, channels = source.extents
+    size = -(-height // passes.blocks)
+    group = call.params[passes.group]
+    extents: Extents = (1, -(-height // size), 1, channels // group * passes.bytes)
+    statistics = View(tensor, extents, dense_pitches(extents))
+    params = {**call.params, passes.rows: size, passes.count: height * width * group}
+    made: list[KernelCall] = []
+    for kernel, views in (
+        (passes.first, {"input": source, "output": statistics}),
+        (passes.second, {**call.views, passes.statistics: statistics}),
+    ):
+        names = {field.name for field in rows.KERNEL_BY_NAME[kernel].fields}
+        constants = {key: constant for key, constant in call.constants.items() if f"{key}_base" in names}
+        own = {name: value for name, value in params.items() if name in names}
+        made.append(KernelCall(kernel, f"{call.name}/{len(made)}", views, own, constants))
+    return made[0], made[1]
+
+
+def _before(edit: Edit, place: int) -> int | None:
+    """Return the place of the call whose result only the norm reads, if that call can be computed again;
+    otherwise None."""
+    writer = edit.writer(edit[place].views["input"].tensor)
+    if writer is None or writer >= place or edit[writer].has_states or edit.only_reader(writer) is None:
+        return None
+    read = [edit.storages.of[view.tensor] for name, view in edit[writer].views.items() if edit[writer].reads(name)]
+    written = edit.storages.of[edit[writer].views["output"].tensor]
+    in_place = written in read
+    late = any(writer <= at for name in read for at in edit.writers(name))
+    scratch = any(edit[writer].is_scratch(name) for name in edit[writer].views)
+    return None if in_place or late or scratch else writer
+
+
+def computed_again(edit: Edit) -> None:
+    """Compute each pointwise call without weights again before each group of its readers, if it has several
+    groups. Its inputs must be live until the last group, so that no memory is added for them."""
+    ahead: dict[int, KernelCall] = {}
+    for place in range(len(edit)):
+        groups = _groups(edit, place)
+        if len(groups) < 2 or any(group[0][0] in ahead for group in groups):
+            continue
+        call = edit[place]
+        storage = edit.storages[call.views["output"].tensor]
+        for number, group in enumerate(groups):
+            name = edit.store(f"{storage.name}/{number}", storage.size_bytes)
+            output = replace(call.views["output"], tensor=name)
+            ahead[group[0][0]] = replace(call, name=f"{call.name}/{number}", views={**call.views, "output": output})
+            for use in group:
+                edit.rename(use, name)
+        edit.replace({place: None})
+    edit.replace({place: (call, *edit.at(place)) for place, call in ahead.items()})
+
+
+def _groups(edit: Edit, place: int) -> list[list[Use]]:
+    """Return the readers of a call's result in groups. Readers that follow one another and whose own results are
+    needed whole are one group. The list is empty if the call can't be recomputed, or if that gains nothing."""
+    call = edit[place]
+    readers = edit.readers_of_result(place)
+    if not readers or call.traits.channels is not None or not goes_by_position(call):
+        return []
+    last = readers[-1][0]
+    for name, view in call.views.items():
+        storage = edit.storages[view.tensor]
+        if not call.reads(name) or storage.constant is not None:
+            continue
+        kept = storage.is_kept or max(at for at, _ in edit.readers(storage.name)) > last
+        if not kept or any(place < at <= last for at in edit.writers(storage.name)):
+            return []
+    groups: list[list[Use]] = []
+    for use in readers:
+        before = groups[-1][-1][0] if groups else -1
+        together = groups and use[0] == before + 1 and _is_needed_whole(edit, use[0]) and _is_needed_whole(edit, before)
+        if together or use[0] == before:
+            groups[-1].append(use)
+        else:
+            groups.append([use])
+    return groups
+
+
+def _is_needed_whole(edit: Edit, place: int) -> bool:
+    """Return whether the call's result has readers, and each of them needs all of its rows."""
+    readers = edit.readers_of_result(place)
+    return bool(readers) and all(row_needs(edit[at], name) is None for at, name in readers)
+
+
+LINEAR, _LINEAR_PARTS = "conv_2d_1x1_s8", "conv_2d_1x1_parts_s8"
+_CHANNELS = rows.KERNEL_BY_NAME[LINEAR].traits.channels
+_COUNTS = _CHANNELS.counts if _CHANNELS else ()
+_OWN = ("output_zero_point", *_COUNTS)
+"""The parameters that may differ between merged layers."""
+
+
+def merge(edit: Edit) -> None:
+    """Compute all linear layers that read the same sequence in one call.
+
+    Each merged layer has a multiple of 8 output channels. Its result is read as rows or parts of rows, and is no graph
+    output.
+    """
+    for place, call in enumerate(edit.given.calls):
+        if call.kernel != LINEAR or edit.find(place) is not call:
+            continue
+        readers = edit.readers(edit.storages.of[call.views["input"].tensor])
+        group = [at for at, _ in readers if at >= place and _is_beside(edit, at, call)]
+        changes = _merged(edit, group) if len(group) > 1 else None
+        if changes is not None:
+            edit.replace(changes)
+        else:
+            edit.skip(Cause.LAYOUT if len(group) > 1 else Cause.NO_PARTNER, *(edit[at] for at in group))
+
+
+def _is_beside(edit: Edit, at: int, call: KernelCall) -> bool:
+    """Return whether the call at index ``at`` is a linear layer of the same input as ``call`` whose result can be
+    part of a wider result."""
+    other = edit.find(at)
+    if other is None or other.kernel != LINEAR or other.views["input"] != call.views["input"]:
+        return False
+    result = other.views["output"]
+    same = all(other.params[name] == value for name, value in call.params.items() if name not in _OWN)
+    return (
+        same
+        and result.extents[:3] == call.views["output"].extents[:3]
+        and result.extents[1] == 1
+        and result.extents[3] % LANES == 0
+        and edit.writer(result.tensor) == at
+        and edit.is_flat(result)
+    )
+
+
+def _merged(edit: Edit, group: Sequence[int]) -> dict[int, KernelCall | None] | None:
+    """Return the changes that replace the calls of a group by one call; None if a reader can't read its operand
+    as part of the merged result."""
+    members = [edit[at] for at in group]
+    name = edit.unused(f"{members[0].name}/merged")
+    own = [call.views["output"].extents[3] for call in members]
+    whole = (*members[0].views["output"].extents[:3], sum(own))
+    changes: dict[int, KernelCall | None] = {}
+    first = 0
+    for at, channels in zip(group, own, strict=True):
+        for reader, operand in edit.readers_of_result(at):
+            call = changes.get(reader) or edit[reader]
+            view = _part(call.views[operand], channels, whole[3], first)
+            if view is None:
+                return None
+            changes[reader] = replace(call, views={**call.views, operand: replace(view, tensor=name)})
+        changes[at] = None
+        first += channels
+    name = edit.store(name, dense_pitches(whole)[0])
+    changes[group[0]] = side_by_side(members, own, View(name, whole, dense_pitches(whole)))
+    return changes
+
+
+def side_by_side(members: Sequence[KernelCall], own: Sequence[int], output: View) -> KernelCall:
+    """Return one call that computes the layers ``members`` side by side into ``output``. ``own`` has the number
+    of output channels of each layer."""
+    row = rows.KERNEL_BY_NAME[LINEAR]
+    constants: dict[str, Array] = {}
+    for key in members[0].constants:
+        arrays = [call.constants[key] for call in members]
+        constants[key] = np.concatenate(
+            [each for each in arrays if isinstance(each, np.ndarray)], CHANNEL_AXES[row.packing(key)]
+        )
+    zero_points = [call.params["output_zero_point"] for call in members]
+    params = {**members[0].params, **dict.fromkeys(_COUNTS, sum(own))}
+    views = {**members[0].views, "output": output}
+    if len(set(zero_points)) == 1:
+        return KernelCall(LINEAR, members[0].name, views, params, constants)
+    blocks = np.repeat(np.array(zero_points, np.int8), [channels // LANES for channels in own])
+    constants["zero_points"] = blocks
+    return KernelCall(_LINEAR_PARTS, members[0].name, views, {**params, "output_zero_point": 0}, constants)
+
+
+def _part(view: View, channels: int, of: int, first: int) -> View | None:
+    """Return a view of dense rows of ``channels`` channels, moved to rows of ``of`` channels where these channels
+    begin at ``first``. Return None if no view describes the same elements there, or if an element has several
+    bytes."""
+    if view.element_bytes != 1:
+        return None
+    row, start = divmod(view.offset, channels)
+    pitches = []
+    last = start
+    for extent, pitch in zip(view.extents, view.pitches, strict=True):
+        steps, rest = divmod(pitch, channels)
+        if extent > 1 and rest and steps:
+            return None
+        last += rest * (extent - 1) if not steps else 0
+        pitches.append(rest if not steps else steps * of)
+    if last >= channels:
+        return None
+    batch, line, col, channel = pitches
+    return replace(view, pitches=(batch, line, col, channel), offset=row * of + first + start)
+
+
+CHAINED: Mapping[tuple[str, str], str] = {
+    row.traits.chain: row.name for row in rows.KERNELS if row.traits.chain is not None
+}
+"""The kernel that runs two others through a scratch buffer, by the names of the two."""
+
+_PARTS = frozenset(kernel for pair in CHAINED for kernel in pair)
+_ENDS = ("input", "output")
+_STRIDES = ("stride_h", "stride_w")
+
+
+def chain(edit: Edit, last_first: bool = True) -> None:
+    """Chain each pair of calls where only the second call reads the result of the first.
+
+    Chained kernels that are parts of larger ones are made first, so that the larger ones can follow. ``last_first``: of
+    two pairs that share a call, the last pair is chained; otherwise the first pair. A normalization between two
+    feed-forward blocks is then chained to the block before it, whose call has the block's input and the residual sum's
+    operand in memory. Otherwise it is chained to the block after it, whose call has one tensor.
+    """
+    places = range(len(edit))
+    for kernels in ({kernel for kernel in CHAINED.values() if kernel in _PARTS}, set(CHAINED.values())):
+        for at in reversed(places) if last_first else places:
+            second = edit.find(at)
+            if second is None or "input" not in second.views:
+                continue
+            place = edit.writer(second.views["input"].tensor)
+            if place is None:
+                continue
+            first = edit[place]
+            if CHAINED.get((first.kernel, second.kernel)) not in kernels:
+                edit.skip(Cause.NO_PARTNER, second)
+                continue
+            if edit.only_reader(place) != (at, "input"):
+                edit.skip(Cause.READ_BY_OTHERS, first, second)
+                continue
+            chained = _chained(edit, first, second)
+            if isinstance(chained, Cause):
+                edit.skip(chained, first, second)
+            else:
+                edit.replace({place: None, at: chained})
+
+
+def _chained(edit: Edit, first: KernelCall, second: KernelCall) -> KernelCall | Cause:
+    """Return the chained call, or the cause why the calls stay apart: the second call is over an image, or it reads other
+    places than the first one writes."""
+    kernel = CHAINED[first.kernel, second.kernel]
+    source = second.views["input"]
+    if source.extents[1] > 1 or any(_strides(second)):
+        return Cause.OVER_IMAGE
+    first = _reading_as(first, source)
+    if first.views["output"].place != source.place or not edit.is_flat(source):
+        return Cause.LAYOUT
+    parts = ((FIRST, first), (SECOND, second))
+    views = {
+        f"{prefix}{name}": view for prefix, part in parts for name, view in part.views.items() if name not in _ENDS
+    }
+    views |= {"input": first.views["input"], BETWEEN: source, "output": second.views["output"]}
+    params = {f"{prefix}{name}": value for prefix, part in parts for name, value in part.params.items()}
+    constants = {f"{prefix}{name}": value for prefix, part in parts for name, value in part.constants.items()}
+    work = macs_of_channel(second) + -(-macs_of_channel(first) * source.extents[3] // views["output"].extents[3])
+    return KernelCall(kernel, first.name, views, {**params, "work": work}, constants)
+
+
+def _strides(call: KernelCall) -> list[bool]:
+    return [name.endswith(_STRIDES) and value != 1 for name, value in call.params.items()]
+
+
+def macs_of_channel(call: KernelCall) -> int:
+    """Return the multiply-accumulates of a call for one output channel of one position."""
+    product = 1
+    for name in call.row.taps:
+        product *= call.params[name]
+    return product
+
+
+def _reading_as(call: KernelCall, source: View) -> KernelCall:
+    """Return the call in the shape in which its result is read, if it has a single operand and computes each
+    position from the same position; otherwise return the call unchanged."""
+    views = (call.views["input"], call.views["output"])
+    same = all(view.is_dense and view.extents[3] == source.extents[3] for view in views)
+    if len(call.views) > len(views) or not same or not isinstance(call.traits.access("input"), SameRow):
+        return call
+    pitches = dense_pitches(source.extents)
+    seen = {name: replace(call.views[name], extents=source.extents, pitches=pitches) for name in ("input", "output")}
+    return replace(call, views=seen)

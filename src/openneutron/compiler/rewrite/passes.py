@@ -17,22 +17,9 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from openneutron.compiler.legalize.fold_quantize import as_asked
 from openneutron.compiler.legalize.legalize import legalize
-from openneutron.compiler.rewrite import (
-    attention,
-    batches,
-    chain,
-    columns,
-    fold,
-    functions,
-    heads,
-    jobs,
-    join,
-    order,
-    recompute,
-    rows,
-)
+from openneutron.compiler.legalize.quantize import as_asked
+from openneutron.compiler.rewrite import attention, divide, fold, jobs, join, order, shapes
 from openneutron.compiler.rewrite.call_list import CallList, Cause, Edit, Skipped, edited
 from openneutron.compiler.select.calls import KernelCall, Storages
 from openneutron.compiler.select.needs import in_place
@@ -187,7 +174,7 @@ def _is_attention_of_batches(call: KernelCall) -> bool:
 
 
 def _has_batches(call: KernelCall) -> bool:
-    return batches.batches_apart(call) > 1
+    return divide.batches_apart(call) > 1
 
 
 def _has_passes(call: KernelCall) -> bool:
@@ -197,25 +184,25 @@ def _has_passes(call: KernelCall) -> bool:
 def _two_passes(edit: Edit, share: int) -> None:
     """Compute norms in two passes. The call before a norm is computed again if its result has at least 1 /
     ``share`` of the bytes of the largest norm's input; with 0, it is always computed again."""
-    sizes = recompute.norm_bytes(edit.given.calls, edit.storages)
-    recompute.in_two_passes(edit, max(sizes, default=0) // share if share else 0)
+    sizes = join.norm_bytes(edit.given.calls, edit.storages)
+    join.in_two_passes(edit, max(sizes, default=0) // share if share else 0)
 
 
 def _in_head_groups(edit: Edit, parts: int | None, batches: bool = False) -> None:
     """Divide attention into groups of heads, unless ``join`` can still join calls: the groups are then made from
     the variant with joined calls."""
     if edited(edit.given, join.join) is None:
-        heads.head_groups(edit, parts, batches)
+        divide.head_groups(edit, parts, batches)
     else:
         edit.skip(Cause.LEFT_TO_OTHERS)
 
 
 def _columns(edit: Edit) -> None:
-    columns.merge_columns(edit, edit.chip)
+    shapes.merge_columns(edit, edit.chip)
 
 
 def _patches(edit: Edit, sequences: bool) -> None:
-    columns.merge_without_edges(edit, edit.chip, sequences)
+    shapes.merge_without_edges(edit, edit.chip, sequences)
 
 
 _HEADS: tuple[Route, ...] = tuple(
@@ -236,9 +223,9 @@ _BY_BATCH: tuple[Route, ...] = tuple(
 _WINDOWS = tuple(("windows", *route) for route in (_STATED, *_FROM_PLACE))
 _OF = "attention of several batches"
 _GROUP_ROUTES = tuple((name, "chain-to-next", *_STATED) for name in _GROUPS)
-_chain_to_next = partial(chain.chain, last_first=False)
+_chain_to_next = partial(join.chain, last_first=False)
 _TWICE = (IN_PLACE_CHAINED, "positions", "sequences")
-_CHAINED = _of_kernels(*(second for _, second in chain.CHAINED))
+_CHAINED = _of_kernels(*(second for _, second in join.CHAINED))
 _IS_FIRST = _of_kernels(*(first for first, _ in join.JOINED))
 _PAIRS = "calls of a pair that a kernel"
 
@@ -246,7 +233,7 @@ JOIN, CHAIN, MERGE, SPLIT, ORDER = Family
 ALWAYS, VIEWS, JOINED, PRODUCTS, FEWEST, JOBS, WHOLE, CASCADES = Group
 
 PASSES: tuple[Pass, ...] = (
-    Pass("functions", JOIN, ALWAYS, "calls of two operands", _of_kernels(*COMBINED), functions.as_tables),
+    Pass("functions", JOIN, ALWAYS, "calls of two operands", _of_kernels(*COMBINED), fold.as_tables),
     Pass("fold", JOIN, ALWAYS, "copies and tables", _moves, fold.fold),
     Pass("attention", JOIN, ALWAYS, "products of matrices", _of_kernels(attention.PRODUCT), attention.fuse_attention),
     # Once attention is one call without copies around it, more copies can be folded.
@@ -255,30 +242,34 @@ PASSES: tuple[Pass, ...] = (
     Pass("excitation", JOIN, JOINED, "means of images", _of_kernels(join.MEAN), join.join_excitations),
     Pass("join", JOIN, JOINED, f"first {_PAIRS} joins", _IS_FIRST, join.join),
     Pass("product", JOIN, PRODUCTS, "joined excitations", _of_kernels(join.KERNEL), join.join_products),
-    Pass("merge", MERGE, FEWEST, "linear layers", _of_kernels(chain.LINEAR), chain.merge),
-    Pass("chain", CHAIN, FEWEST, f"second {_PAIRS} chains", _CHAINED, chain.chain),
+    Pass("merge", MERGE, FEWEST, "linear layers", _of_kernels(join.LINEAR), join.merge),
+    Pass("chain", CHAIN, FEWEST, f"second {_PAIRS} chains", _CHAINED, join.chain),
     Pass("jobs", SPLIT, JOBS, "matrix products", jobs.is_product, jobs.by_jobs),
     Pass("order", ORDER, WHOLE, "calls", _any, order.in_order_of_least_peak, restates=True),
-    Pass("columns", SPLIT, WHOLE, "convolutions", columns.has_window, _columns),
-    Pass("planes", SPLIT, CASCADES, "copies", _is_copy, columns.patches_of_planes),
-    Pass("patches", MERGE, CASCADES, "convolutions", columns.has_window, partial(_patches, sequences=False)),
-    Pass(
-        "patches-of-sequences", MERGE, CASCADES, "convolutions", columns.has_window, partial(_patches, sequences=True)
-    ),
-    Pass("positions", ORDER, CASCADES, "calls", _any, rows.with_rows_of_neighbours, restates=True),
-    Pass("sequences", ORDER, CASCADES, "sequences", rows.is_sequence, rows.by_rows, restates=True),
-    Pass("one-batch", ORDER, CASCADES, "calls", _any, rows.in_one_batch, restates=True),
-    Pass("batches", SPLIT, CASCADES, "calls of several batches", _has_batches, batches.batch_by_batch),
+    Pass("columns", SPLIT, WHOLE, "convolutions", shapes.has_window, _columns),
+    Pass("planes", SPLIT, CASCADES, "copies", _is_copy, shapes.patches_of_planes),
+    Pass("patches", MERGE, CASCADES, "convolutions", shapes.has_window, partial(_patches, sequences=False)),
+    Pass("patches-of-sequences", MERGE, CASCADES, "convolutions", shapes.has_window, partial(_patches, sequences=True)),
+    Pass("positions", ORDER, CASCADES, "calls", _any, shapes.with_rows_of_neighbours, restates=True),
+    Pass("sequences", ORDER, CASCADES, "sequences", shapes.is_sequence, shapes.by_rows, restates=True),
+    Pass("one-batch", ORDER, CASCADES, "calls", _any, shapes.in_one_batch, restates=True),
+    Pass("batches", SPLIT, CASCADES, "calls of several batches", _has_batches, divide.batch_by_batch),
     *(
         Pass(
-            name, family, CASCADES, "attention", _is_attention, partial(heads.heads_apart, all_heads=one_by_one), routes
+            name,
+            family,
+            CASCADES,
+            "attention",
+            _is_attention,
+            partial(divide.heads_apart, all_heads=one_by_one),
+            routes,
         )
         for name, family, one_by_one, routes in (
             ("queries-last", ORDER, False, _FROM_PLACE[:2]),
             ("head-by-head", SPLIT, True, _FROM_PLACE[2:]),
         )
     ),
-    Pass("again", SPLIT, CASCADES, "calls", _any, recompute.computed_again),
+    Pass("again", SPLIT, CASCADES, "calls", _any, join.computed_again),
     *(
         Pass(name, SPLIT, CASCADES, "attention", _is_attention, partial(_in_head_groups, parts=parts))
         for name, parts in zip(_GROUPS, (1, 2, None), strict=True)
@@ -288,20 +279,20 @@ PASSES: tuple[Pass, ...] = (
         for name, parts in zip(_OF_BATCHES, (1, 2, None), strict=True)
     ),
     Pass("chain-to-next", CHAIN, CASCADES, f"second {_PAIRS} chains", _CHAINED, _chain_to_next, _GROUP_ROUTES, True),
-    Pass("layers-by-batch", JOIN, CASCADES, _OF, _is_attention_of_batches, heads.attention_of_layers, _BY_BATCH),
+    Pass("layers-by-batch", JOIN, CASCADES, _OF, _is_attention_of_batches, divide.attention_of_layers, _BY_BATCH),
     Pass(
         "two-batch-groups",
         SPLIT,
         CASCADES,
         "calls of several batches",
         _has_batches,
-        partial(batches.batch_by_batch, groups=2),
+        partial(divide.batch_by_batch, groups=2),
     ),
-    Pass("windows", SPLIT, CASCADES, _OF, _is_attention_of_batches, batches.windows_apart, _WINDOWS),
+    Pass("windows", SPLIT, CASCADES, _OF, _is_attention_of_batches, divide.windows_apart, _WINDOWS),
     *(
         Pass(name, SPLIT, CASCADES, "norms over all rows", _has_passes, edit, (("sequences", name, *_TWICE),))
         for name, edit in (
-            ("two-passes", recompute.in_two_passes),
+            ("two-passes", join.in_two_passes),
             ("two-passes-largest-again", partial(_two_passes, share=2)),
             ("two-passes-again", partial(_two_passes, share=0)),
         )
@@ -433,7 +424,7 @@ def of_one_order(calls: Sequence[KernelCall], storages: Storages, passes: Passes
         stated = passes.run("positions", given) or given
         found.append(passes.run("sequences", stated) or stated)
     elif turned is not None:
-        found = [turned] if rows.apart(given) else [given, turned]
+        found = [turned] if shapes.apart(given) else [given, turned]
     cut = passes.run("batches", found[-1])
     return found if cut is None else [*found, cut]
 

@@ -16,9 +16,16 @@ from openneutron.compiler.rewrite.call_list import CallList
 from openneutron.compiler.rewrite.order import flow_of
 from openneutron.compiler.rewrite.passes import Passes, for_cascades, of_one_order, selections, takes_routes, with_jobs
 from openneutron.compiler.schedule.schedule import Schedule, whole_schedule
-from openneutron.compiler.search.cascade import CascadeSchedule, CascadeSearch
-from openneutron.compiler.search.effort import BY_NAME
-from openneutron.compiler.search.fitted import Fitted, Infeasible
+from openneutron.compiler.search.cascade.choose import CascadeSchedule, CascadeSearch
+from openneutron.compiler.search.fitted import (
+    WITHOUT_PREFETCH,
+    Fitted,
+    Infeasible,
+    Shortfall,
+    indivisible,
+    layers_at_peak,
+    over_budget,
+)
 from openneutron.compiler.search.regions import (
     Space,
     in_regions,
@@ -28,8 +35,8 @@ from openneutron.compiler.search.regions import (
     sizes_down,
     space_of,
 )
-from openneutron.compiler.search.shortfall import WITHOUT_PREFETCH, Shortfall, indivisible, layers_at_peak, over_budget
-from openneutron.compiler.search.tiles import TiledTask
+from openneutron.compiler.search.tiles.fit import TiledTask
+from openneutron.compiler.search.tuning import BY_NAME
 from openneutron.compiler.select.calls import KernelCall, Storages
 from openneutron.compiler.select.needs import in_place, parts_may_be_faster
 from openneutron.compiler.select.select import Selection

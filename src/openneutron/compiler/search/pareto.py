@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Protocol, TypeVar
 
-from openneutron.compiler.legalize.fold_quantize import as_asked
 from openneutron.compiler.legalize.legalize import legalize
+from openneutron.compiler.legalize.quantize import as_asked
 from openneutron.compiler.place.place import bytes_outside
 from openneutron.compiler.place.prefetch import all_plans
 from openneutron.compiler.rewrite.passes import Passes, selections
 from openneutron.compiler.schedule.schedule import spent_on_calls
 from openneutron.compiler.search.fit import Task, Tasks, within_budget
 from openneutron.compiler.search.fitted import Fitted
-from openneutron.compiler.search.tiles import TiledTask, sizes_up_to
+from openneutron.compiler.search.tiles.fit import TiledTask, sizes_up_to
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph
 from openneutron.options import ARENA, CompileOptions

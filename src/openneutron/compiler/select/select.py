@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from openneutron import ops
-from openneutron.compiler.legalize.data_types import type_reason
 from openneutron.compiler.legalize.legalize import legalize
+from openneutron.compiler.legalize.partition import type_reason
 from openneutron.compiler.select import rules
 from openneutron.compiler.select.calls import (
     SELECT_RULES,

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from openneutron import targets
 from openneutron.compiler import Compiled, CompileOptions, Prepared, prepared
 from openneutron.compiler.cost.cycles import cpu_rows
-from openneutron.compiler.legalize.fold_quantize import as_asked
 from openneutron.compiler.legalize.partition import OnNpu, Partitioning, operator_title
-from openneutron.compiler.search.shortfall import over_budget
+from openneutron.compiler.legalize.quantize import as_asked
+from openneutron.compiler.search.fitted import over_budget
 from openneutron.device import converter as converters
 from openneutron.device.cache import programs
 from openneutron.device.converter import Conversion

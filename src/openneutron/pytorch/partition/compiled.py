@@ -15,7 +15,7 @@ from torch.fx import Node
 
 from openneutron import litert, targets
 from openneutron.compiler import Compiled, Prepared, prepared
-from openneutron.compiler.search.shortfall import over_budget
+from openneutron.compiler.search.fitted import over_budget
 from openneutron.compiler.select.calls import in_words, node_of
 from openneutron.compiler.select.select import Trial
 from openneutron.device import converter as converters

@@ -23,10 +23,9 @@ from openneutron.compiler.place.prefetch import ENDLESS
 from openneutron.compiler.schedule.schedule import Rows, Schedule, Step, Whole, calls_in
 from openneutron.compiler.search.cascade.network import Network, mirrored, network
 from openneutron.compiler.search.cascade.patches import held_rows, offsets, stripe
-from openneutron.compiler.search.cascade.progress import Round, compressed, rounds
 from openneutron.compiler.search.cascade.search import Plan, PlanSearch
-from openneutron.compiler.search.cascade.stripes import Stripes, turned
-from openneutron.compiler.search.effort import DEFAULT, Effort
+from openneutron.compiler.search.cascade.stripes import Round, Stripes, compressed, rounds, turned
+from openneutron.compiler.search.tuning import DEFAULT, Effort
 from openneutron.compiler.select.calls import KernelCall, Storage, Storages
 from openneutron.isa import aligned
 from openneutron.options import CALLER

@@ -15,7 +15,7 @@ from itertools import accumulate, pairwise
 
 from openneutron.compiler.cost.cycles import call_cost, issue_cycles, least_compute_cycles
 from openneutron.compiler.search.cascade.network import AFTER, CallRows, Network, Piece, Segment, segment
-from openneutron.compiler.search.effort import Effort
+from openneutron.compiler.search.tuning import Effort
 from openneutron.compiler.select.calls import KernelCall, Storage, dense_pitches
 from openneutron.compiler.select.needs import (
     NEVER,

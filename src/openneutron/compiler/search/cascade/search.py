@@ -28,9 +28,16 @@ from itertools import accumulate, groupby
 from openneutron.compiler.cost.cycles import least_compute_cycles
 from openneutron.compiler.search.cascade.network import Network, Segment, rows_computed, segment, window_rows
 from openneutron.compiler.search.cascade.patches import PatchedNetwork, patched_networks
-from openneutron.compiler.search.cascade.progress import Paced, Pacing, rounds
-from openneutron.compiler.search.cascade.stripes import Stripes, evaluate, evaluated, one_after_the_other
-from openneutron.compiler.search.effort import DEFAULT, Effort
+from openneutron.compiler.search.cascade.stripes import (
+    Paced,
+    Pacing,
+    Stripes,
+    evaluate,
+    evaluated,
+    one_after_the_other,
+    rounds,
+)
+from openneutron.compiler.search.tuning import DEFAULT, Effort
 
 Bounded = tuple[int, Callable[[], "list[Bounded]"] | None]
 """A lower bound in bytes, and a function that returns the bounds of its parts. The function is None if the bound is

@@ -1,6 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Schedules for an NPU that works on a memory of its own: tensors move between it and external memory in tiles."""
-
-from openneutron.compiler.search.tiles.fit import TiledTask, sizes_up_to
-
-__all__ = ["TiledTask", "sizes_up_to"]

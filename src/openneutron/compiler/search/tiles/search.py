@@ -6,25 +6,245 @@ tensor stores the tensor, and each segment that reads the tensor loads it. As in
 over cuts of the calls. A state of the path is a cut with the set of tensors that stay in the memory of the NPU. The best ``kept_states``
 states of each cut are kept, so that the search is a heuristic. The cycles of a segment are the larger of two sums: that of its iterations,
 with transfers in parallel to kernels, and that of all of its copies, including those of constants.
+
+A graph is searched in several orders and several divisions of its calls, and most segments occur in all of these. Other segments, such
+as the layers of an encoder or the blocks of a residual network, differ only in names and in the values of their constants. The memory and
+the cycles of a segment depend on the kernels, parameters and views of its calls, on the tensors that are external, and on the other users
+of its tensors. Segments for which all of these are equal have the same ``Structure``.
+
+``fastest_plan`` makes schedules with addresses and prefetch from the best plans. Between segments, copies can run in parallel to kernels.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
 from openneutron.compiler.cost.cycles import fetch_cycles, least_compute_cycles
-from openneutron.compiler.schedule.schedule import fetched_bytes
+from openneutron.compiler.place.place import EXACT_WORK, Item, Layout, lay_out
+from openneutron.compiler.place.prefetch import ENDLESS, ConstantUse, PrefetchPlan, PrefetchSearch, fastest_within
+from openneutron.compiler.schedule.schedule import Cuttable, Loop, Schedule, Step, Wait, calls_in, fetched_bytes
 from openneutron.compiler.search.cascade.network import rows_computed
-from openneutron.compiler.search.tiles.segments import Choices, Evaluated, Forms, Segments
-from openneutron.compiler.search.tiles.streams import Streams
-from openneutron.compiler.search.tiles.tuning import TUNING
-from openneutron.compiler.select.calls import KernelCall
+from openneutron.compiler.search.tiles.streams import LOADS, STORES, Streamed, Streams, Tiled, steps_of, tiled
+from openneutron.compiler.search.tuning import TUNING
+from openneutron.compiler.select.calls import KernelCall, Maps, Storages, View
 from openneutron.compiler.select.needs import row_needs
+from openneutron.options import CALLER
+from openneutron.targets import Target
 
-ENDLESS = 1 << 60
+
+@dataclass(slots=True, eq=False)
+class Forms:
+    """The forms of a segment: calls [first, end), with the storages ``external`` in external memory.
+
+    In one form, transfers run in each iteration, where the calls permit that. A segment of one call also has a form whose transfers all
+    run before or after the call.
+    """
+
+    streams: Streams
+    first: int
+    end: int
+    external: frozenset[str]
+    _made: tuple[Streamed, ...] | None = None
+
+    @property
+    def made(self) -> tuple[Streamed, ...]:
+        """Return the forms, which the first access computes."""
+        if self._made is None:
+            self._made = tuple(self._forms())
+        return self._made
+
+    def _forms(self) -> Iterator[Streamed]:
+        alone = self.end - self.first == 1
+        ways = [True] if alone else []
+        if self.streams.base.calls[self.first].by_rows and (self.external or not alone):
+            ways.append(False)
+        for whole in ways:
+            form = self.streams.streamed(self.first, self.end, self.external, whole)
+            if form is not None:
+                yield form
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """An evaluated candidate: the form ``number`` of a segment, in stripes of ``height`` rows.
+
+    ``cycles`` and ``moving_cycles`` are the two results of ``Tiled.cycles``. ``peak_bytes`` is the memory of the NPU that the segment
+    takes.
+    """
+
+    forms: Forms
+    number: int
+    height: int
+    cycles: int
+    moving_cycles: int
+    peak_bytes: int
+
+    def tiled(self) -> Tiled:
+        """Return the segment with the progress of its calls."""
+        return tiled(self.forms.made[self.number], self.height)
+
+
+@dataclass(slots=True)
+class Structure:
+    """The evaluations that all segments of one structure share. ``forms`` are those of the first of these segments.
+
+    ``_peaks`` has the memory in bytes by form and stripe height. ``_evaluated`` has the candidates whose cycles are computed too.
+    """
+
+    forms: Forms
+    _peaks: dict[tuple[int, int], int] = field(default_factory=dict)
+    _evaluated: dict[tuple[int, int], Evaluated] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        """Return the number of forms."""
+        return len(self.forms.made)
+
+    def fastest_of(self, number: int, budget: int, most: int) -> Evaluated | None:
+        """Return the fastest candidate of a form that is found for ``budget`` bytes and at most ``most`` stripes; None if none fits.
+
+        The smallest number of stripes that fits is tried, and then up to ``finer_stripes`` larger numbers, while the cycles fall.
+        """
+        form = self.forms.made[number]
+        found = form.segment
+        least = found.fixed_bytes + sum(min(pitch, size) for _, pitch, size in found.rolling)
+        if least > budget:
+            return None
+        rows = form.calls[form.pace].rows
+        numbers = (1,) if len(form.calls) == 1 else (*TUNING.stripes, min(rows, TUNING.most_stripes))
+        heights = [*dict.fromkeys(-(-rows // n) for n in numbers if n <= min(rows, most))]
+        # A small number of stripes is evaluated quickly, so that the search for the smallest number that fits begins there.
+        low, high, step = 0, len(heights), 1
+        while low < high:
+            middle = min(low + step, high) - 1
+            if self._within(number, heights[middle], budget) is not None:
+                high, step = middle, (middle - low + 1) // 2
+            else:
+                low, step = middle + 1, 2 * step if high == len(heights) else (high - middle) // 2
+            step = max(1, step)
+        best = None
+        for index in range(low, min(low + 1 + TUNING.finer_stripes, len(heights))):
+            each = self._within(number, heights[index], budget)
+            if each is not None and (best is None or each.cycles < best.cycles):
+                best = each
+            elif best is not None:
+                break
+        return best
+
+    def _within(self, number: int, height: int, budget: int) -> Evaluated | None:
+        """Return the candidate of a form and height; None, without a computation of cycles, if it takes more than ``budget`` bytes."""
+        key = number, height
+        if self._peaks.get(key, 0) > budget:
+            return None
+        found = self._evaluated.get(key)
+        if found is None:
+            made = tiled(self.forms.made[number], height)
+            self._peaks[key] = made.peak_bytes
+            if made.peak_bytes > budget:
+                return None
+            found = self._evaluated[key] = Evaluated(self.forms, number, height, *made.cycles(), made.peak_bytes)
+        return found
+
+
+@dataclass(slots=True)
+class Choices:
+    """The results of the searches for a segment's fastest stripes. ``found`` has for each budget the limit of the search, in cycles, and
+    its result."""
+
+    structure: Structure
+    found: dict[int, tuple[int, Evaluated | None]] = field(default_factory=dict)
+
+
+OF_VALUES = ("zero_point", "multiplier", "shift", "clamp_min", "clamp_max", "epsilon_high", "epsilon_low")
+"""The ends of the names of parameters that affect only values, and not cycles, rows or memory."""
+
+Key = tuple[object, ...]
+
+Names = tuple[str, ...]
+"""The storages of a call's operands, in the order of its views."""
+
+
+@dataclass(slots=True)
+class Segments:
+    """The choices of all segments so far, and the structures that segments share."""
+
+    _known: dict[Key, Choices] = field(default_factory=dict)
+    _structures: dict[Key, Structure] = field(default_factory=dict)
+    _numbers: dict[Key, int] = field(default_factory=dict)
+    _lists: dict[int, tuple[Streams, list[tuple[int, Names]], dict[str, int]]] = field(default_factory=dict)
+    """For each ``Streams``, by its identity: the ``Streams``, the number and the storages of each call, and the number of each storage."""
+
+    def __len__(self) -> int:
+        """Return the number of segments."""
+        return len(self._known)
+
+    def choices(self, forms: Forms) -> Choices:
+        """Return the choices of a segment, which it shares with the segments of the same calls only.
+
+        Segments of the same structure are searched with different limits. If they shared choices, a result would depend on the order of
+        the searches.
+        """
+        streams, structure = forms.streams, self._key(forms)
+        key = (structure, id(streams.storages), *map(id, streams.calls[forms.first : forms.end]))
+        found = self._known.get(key)
+        if found is None:
+            shared = self._structures.get(structure)
+            if shared is None:
+                shared = self._structures[structure] = Structure(forms)
+            found = self._known[key] = Choices(shared)
+        return found
+
+    def _key(self, forms: Forms) -> Key:
+        """Return the key of a segment's structure: segments with equal keys have the same memory and cycles.
+
+        The key has the number of each call, and the place of each operand's storage in the order of first use. At its first use, a storage
+        adds its own number, whether it is external, and whether it has users before the segment and after it.
+        """
+        _, calls, storages = self._lists.get(id(forms.streams)) or self._listed(forms.streams)
+        pieces, places, key = forms.streams.base.pieces, dict[str, int](), list[object]()
+        for number, names in calls[forms.first : forms.end]:
+            key.append(number)
+            for name in names:
+                place = places.get(name)
+                if place is None:
+                    place = places[name] = len(places)
+                    piece = pieces.get(name)
+                    ends = piece is not None and (piece.first < forms.first, piece.last >= forms.end)
+                    key.append((storages[name], name in forms.external, ends))
+                key.append(place)
+        return tuple(key)
+
+    def _listed(self, streams: Streams) -> tuple[Streams, list[tuple[int, Names]], dict[str, int]]:
+        """Return ``streams`` with a number for each of its calls and storages, for ``_lists``.
+
+        Calls or storages with equal numbers have the same effect on the memory and the cycles of a segment.
+        """
+        calls = []
+        for call, rows in zip(streams.calls, streams.base.calls, strict=True):
+            views = tuple((name, view.place) for name, view in call.views.items())
+            # Maps are the only constants whose values decide which rows a call reads.
+            maps = tuple(id(each) for each in call.constants.values() if isinstance(each, Maps))
+            stored = tuple(sorted(call.packed_bytes().items())), rows.constants_bytes, rows.piece_bytes
+            params = tuple(item for item in sorted(call.params.items()) if not item[0].endswith(OF_VALUES))
+            key = call.kernel, params, views, stored, maps
+            names = tuple(streams.storages.of[view.tensor] for view in call.views.values())
+            calls.append((self._number(key), names))
+        storages = {}
+        for name, storage in streams.storages.storages.items():
+            piece = streams.base.pieces.get(name)
+            # The name and the positions of the users differ between segments of one structure.
+            known = piece and replace(piece, name="", first=0, last=0, writers=(), readers=())
+            role = storage.constant is None, storage.is_scratch, storage.state is None, storage.external
+            used = (len(piece.writers), bool(piece.readers)) if piece else ()
+            storages[name] = self._number((storage.size_bytes, storage.is_border, role, known, used))
+        self._lists[id(streams)] = streams, calls, storages
+        return self._lists[id(streams)]
+
+    def _number(self, key: Key) -> int:
+        return self._numbers.setdefault(key, len(self._numbers))
+
 
 Part = tuple[int, int, frozenset[str], Evaluated]
 """A segment of a plan: calls [first, end), the storages in external memory, and the evaluated stripes."""
@@ -274,3 +494,249 @@ class TileSearch:
             )
             choices.found[budget] = limit, best
         return None if best is None else replace(best, forms=forms)
+
+
+def overlapped(schedule: Schedule, storages: Storages) -> Schedule:
+    """Return the schedule with loads earlier and waits for stores later, across at most ``furthest_steps`` steps.
+
+    A segment ends with stores that no kernel hides, and the next segment begins with loads that its first kernel waits for. The first loads
+    of a segment move before the last kernels of the segment before. The wait for the last stores of a segment moves after the first
+    kernels of the next one. Example, where k is the last kernel of a segment and l the first kernel of the next segment::
+
+        before   k  store  wait for stores  load  wait for loads  l
+        after    load  k  store  wait for loads  l  wait for stores
+
+    A load stays after the wait for the store of its tensor, and after the last wait for loads, which would wait for this load too. Buffers
+    are live for longer; the placement computes their live ranges from the new steps.
+    """
+    steps = [*schedule.steps]
+    border = _Border(schedule.calls, storages)
+    for index in range(len(steps)):
+        if border.is_load(steps[index]):
+            place = border.earliest(steps, index)
+            steps.insert(place, steps.pop(index))
+    for index in range(len(steps) - 1, -1, -1):
+        if steps[index] == Wait(STORES):
+            place = border.latest(steps, index)
+            if place > index:
+                steps.insert(place - 1, steps.pop(index))
+    return replace(schedule, steps=tuple(steps))
+
+
+class _Border:
+    """The tensors that steps load and store."""
+
+    def __init__(self, calls: Sequence[KernelCall], storages: Storages) -> None:
+        self._calls, self._of = calls, storages.of
+
+    def is_load(self, step: Step) -> bool:
+        """Return whether a step is a load outside a loop."""
+        return not isinstance(step, Loop) and self._moves(step, LOADS)
+
+    def earliest(self, steps: Sequence[Step], index: int) -> int:
+        """Return the first place that the load at ``index`` may move to.
+
+        The load stays after loops, other loads, waits for loads, and steps that write its tensor or wait for a store of it.
+        """
+        (load,) = calls_in(steps[index])
+        tensor, place = self._of[self._calls[load].views["input"].tensor], index
+        for at in range(index - 1, max(-1, index - 1 - TUNING.furthest_steps), -1):
+            step = steps[at]
+            if isinstance(step, Loop) or step == Wait(LOADS) or self._writes(step, tensor) or self._moves(step, LOADS):
+                break
+            if step == Wait(STORES) and self._is_stored(steps, at, tensor):
+                break
+            place = at
+        return place
+
+    def latest(self, steps: Sequence[Step], index: int) -> int:
+        """Return the place of the first step that must stay after the wait for stores at ``index``."""
+        stored = self._stored(steps, index)
+        for at in range(index + 1, min(len(steps), index + 1 + TUNING.furthest_steps)):
+            step = steps[at]
+            reads = {
+                self._of[self._calls[call].views["input"].tensor]
+                for call in calls_in(step)
+                if self._calls[call].is_transfer
+            }
+            if isinstance(step, Loop) or step == Wait(STORES) or self._moves(step, STORES) or reads & stored:
+                return at
+        return min(len(steps), index + 1 + TUNING.furthest_steps)
+
+    def _moves(self, step: Step, channel: int) -> bool:
+        return any(
+            self._calls[call].is_transfer and self._calls[call].params["channel"] == channel for call in calls_in(step)
+        )
+
+    def _writes(self, step: Step, tensor: str) -> bool:
+        return any(self._of[self._calls[call].views["output"].tensor] == tensor for call in calls_in(step))
+
+    def _stored(self, steps: Sequence[Step], wait: int) -> set[str]:
+        """Return the tensors that are stored between the last wait for stores before ``wait`` and ``wait``."""
+        found: set[str] = set()
+        for step in reversed(steps[:wait]):
+            if step == Wait(STORES):
+                break
+            found |= {
+                self._of[self._calls[call].views["output"].tensor]
+                for call in calls_in(step)
+                if self._moves(step, STORES)
+            }
+        return found
+
+    def _is_stored(self, steps: Sequence[Step], wait: int, tensor: str) -> bool:
+        return tensor in self._stored(steps, wait)
+
+
+@dataclass(frozen=True, slots=True)
+class TiledSchedule:
+    """A schedule in tiles with addresses.
+
+    ``cycles`` are modelled, with copies in parallel to kernels. ``moved_bytes`` is the sum of the bytes of all tiles that are copied.
+    """
+
+    schedule: Schedule
+    layout: Layout
+    storages: Storages
+    cycles: int
+    moved_bytes: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Unplaced:
+    """A schedule without addresses, and its storages."""
+
+    schedule: Schedule
+    storages: Storages
+
+    def placed(self, target: Target, budget: int, limit: int, work: float) -> TiledSchedule | None:
+        """Return the schedule with addresses and prefetch; None if it exceeds ``budget`` bytes or takes ``limit`` cycles or more."""
+        return _with_constants(self.schedule, self.storages, target, budget, limit, work)
+
+
+def fastest_plan(
+    search: TileSearch,
+    target: Target,
+    budget: int,
+    limit: int,
+    is_medium: bool,
+    is_any: bool = False,
+    is_again: bool = False,
+) -> tuple[TiledSchedule | None, int]:
+    """Return the fastest schedule of one search, and the estimated cycles of its first plan.
+
+    The schedule is None if none fits ``budget`` bytes in fewer than ``limit`` cycles. The estimate is 0 without a plan. With ``is_medium``,
+    all plans are compared. With ``is_any``, the first schedule that is found is returned. ``is_again`` means that the calls are divided
+    again, and that the search ends as ``hidden_constants_ratio`` states. First fit gives each schedule its addresses. The exact search,
+    which takes longer, then places the fastest ``refined`` schedules again, or all if first fit places none and there is no ``limit``.
+    """
+    best: TiledSchedule | None = None
+    tried: list[tuple[_Unplaced, TiledSchedule | None]] = []
+    before = None
+    estimate, enough, is_enough = 0, 0.0, False
+    for share in TUNING.segment_shares:
+        if (is_any and best is not None) or (is_enough and not is_medium):
+            break
+        plan = search.plan(int(budget * share))
+        if plan is None or plan == before:
+            continue
+        before, estimate = plan, estimate or plan.cycles
+        if is_again and plan.cycles * TUNING.hidden_constants_ratio >= (limit if best is None else best.cycles):
+            break
+        enough = max(enough, plan.cycles * TUNING.enough_ratio) if share == TUNING.segment_shares[0] else enough
+        for unplaced in _schedules(plan, search.streams.storages):
+            below = min(limit, limit if best is None else best.cycles)
+            found = unplaced.placed(target, budget, int(below * TUNING.near_ratio), 0)
+            tried.append((unplaced, found))
+            is_enough |= found is not None and found.cycles <= enough
+            best = found if found is not None and found.cycles < below else best
+    if is_any and best is not None:
+        return best, estimate
+    refined = [unplaced for unplaced, _ in tried] if best is None and limit >= ENDLESS else _refined(tried)
+    for unplaced in refined:
+        found = unplaced.placed(target, budget, limit if best is None else best.cycles, EXACT_WORK)
+        best = found or best
+    return best, estimate
+
+
+def _refined(tried: Sequence[tuple[_Unplaced, TiledSchedule | None]]) -> list[_Unplaced]:
+    """Return the ``refined`` fastest of the schedules that first fit gave addresses, as schedules without addresses."""
+    found = sorted((one.cycles, number) for number, (_, one) in enumerate(tried) if one is not None)
+    return [tried[number][0] for _, number in found[: TUNING.refined]]
+
+
+def _schedules(plan: TilePlan, storages: Storages) -> list[_Unplaced]:
+    """Return the schedules of a plan: the one of ``overlapped``, and the one of ``schedule_of`` if it is different."""
+    schedule, made = schedule_of(plan, storages)
+    steps = dict.fromkeys((overlapped(schedule, made).steps, schedule.steps))
+    return [_Unplaced(replace(schedule, steps=each), made) for each in steps]
+
+
+def _with_constants(
+    schedule: Schedule, made: Storages, target: Target, budget: int, limit: int, work: float
+) -> TiledSchedule | None:
+    search = PrefetchSearch(schedule, lay_out(schedule, made, CALLER, work), made, target)
+    if search.smallest().size_bytes > budget:
+        # The gaps between the tensors are too small for the constants: the placement reserves space for these.
+        reserved = [_least(each, schedule, made) for each in search.uses]
+        search = PrefetchSearch(schedule, lay_out(schedule, made, CALLER, work / 8, reserved), made, target)
+    if search.arena_bytes > budget:
+        return None
+    trial = fastest_within(search, budget, limit)
+    if trial is None:
+        return None
+    schedule, layout = PrefetchPlan(search, trial, budget).laid_out(CALLER)
+    moved = sum(call.views["output"].distinct_bytes for call in schedule.calls if call.is_transfer)
+    return TiledSchedule(schedule, layout, made, trial.cycles, moved)
+
+
+def _least(use: ConstantUse, schedule: Schedule, made: Storages) -> Item:
+    """Return a buffer for the constants of a call, or for those of its smallest piece."""
+    size = Cuttable(schedule.calls[use.call], made).piece_bytes(1) if use.blocks > 1 else use.size
+    return Item(f"constants of call {use.call}", size, use.first, use.last)
+
+
+def schedule_of(plan: TilePlan, storages: Storages) -> tuple[Schedule, Storages]:
+    """Return the schedule of a plan, without prefetch, and the storages, with a storage for each copy in the memory of the NPU."""
+    calls: list[KernelCall] = []
+    steps: list[Step] = []
+    rings: dict[str, int] = {}
+    overlaps: dict[tuple[str, str], int] = {}
+    own = {
+        name: replace(each, external=True) if name in plan.external and each.is_scratch else each
+        for name, each in storages.storages.items()
+    }
+    of = dict(storages.of)
+    for index, (_, _, _, chosen) in enumerate(plan.parts):
+        part = chosen.tiled()
+        named = {name: f"{name} {index}" for name in part.streamed.copies}
+        for name, storage in part.streamed.copies.items():
+            own[named[name]] = replace(storage, name=named[name])
+            of[named[name]] = named[name]
+        steps += _steps(part, named, calls)
+        rings |= {named.get(name, name): rows for name, rows in part.stripes.rings.items()}
+        overlaps |= {
+            (named.get(one, one), named.get(other, other)): by for (one, other), by in part.stripes.overlaps.items()
+        }
+    schedule = Schedule(tuple(calls), tuple(steps), rings, 0, overlaps, is_tiled=True)
+    return schedule, Storages(own, of)
+
+
+def _steps(part: Tiled, named: dict[str, str], calls: list[KernelCall]) -> list[Step]:
+    """Append the calls of a segment to ``calls`` and return its steps."""
+    streamed = part.streamed
+
+    def number(call: KernelCall) -> int:
+        views = {name: _renamed(view, named) for name, view in call.views.items()}
+        calls.append(replace(call, views=views))
+        return len(calls) - 1
+
+    before = [number(call) for call in streamed.before]
+    # A call may read only padding. Then no row of its tensor is loaded.
+    numbers = {position: number(call.call) for position, call in enumerate(streamed.calls) if part.done[position][-1]}
+    behind = [number(call) for call in streamed.behind]
+    return steps_of(part, numbers, before, behind)
+
+
+def _renamed(view: View, named: dict[str, str]) -> View:
+    return replace(view, tensor=named[view.tensor]) if view.tensor in named else view

@@ -34,8 +34,7 @@ from openneutron.compiler.search.cascade.network import (
     network,
     segment,
 )
-from openneutron.compiler.search.cascade.progress import Pacing, compressed, rounds
-from openneutron.compiler.search.cascade.stripes import Stripes, evaluated
+from openneutron.compiler.search.cascade.stripes import Pacing, Stripes, compressed, evaluated, rounds
 from openneutron.compiler.select.calls import Extents, KernelCall, Storage, Storages, View, four
 from openneutron.isa import aligned
 from openneutron.isa.kernels import KERNELS

@@ -21,7 +21,7 @@ from openneutron.compiler.select.calls import (
     whole,
     wide_requantization,
 )
-from openneutron.compiler.select.wide_tables import sigmoid_table
+from openneutron.compiler.select.tables import sigmoid_table
 from openneutron.ir import Graph, Node, Tensor
 from openneutron.isa.rows import LANES
 from openneutron.ops import recurrent as layer

@@ -10,7 +10,7 @@ from typing import Any
 
 from openneutron import targets
 from openneutron.compiler.cost.cycles import issue_cycles
-from openneutron.compiler.cost.losses import MEMORY
+from openneutron.compiler.cost.estimate import MEMORY
 from openneutron.compiler.emit.report import OperatorReport
 from openneutron.errors import InvalidProgramError
 from openneutron.features.report.advice import Advice, BudgetPoint

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol
 
-from openneutron.compiler.cost.losses import Loss
+from openneutron.compiler.cost.estimate import Loss
 from openneutron.device.cache import record, value_of
 from openneutron.errors import InvalidModelError
 from openneutron.features.report.advice import Advice, BudgetPoint

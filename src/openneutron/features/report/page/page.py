@@ -14,7 +14,7 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from openneutron.compiler.cost.losses import DISPATCH, Cause
+from openneutron.compiler.cost.estimate import DISPATCH, Cause
 from openneutron.errors import InvalidModelError
 from openneutron.features.report.latency import CPU_CALLS, modelled_text
 from openneutron.features.report.page import charts, language
