@@ -7,6 +7,7 @@ definition such as ``NEUTRON_MAX_WORK`` changes the preprocessed text of one of 
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import hashlib
 import json
@@ -16,6 +17,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tests.support.built_once import built_once
@@ -41,46 +43,97 @@ def compiled(folder: Path, compiler: str, flags: Sequence[str], sources: Sequenc
     return made
 
 
+@dataclass(slots=True)
+class _Call:
+    """A call of a compiler that has been made.
+
+    ``definitions`` are those that ``files``, which the compiler read, name. ``text`` is a digest of the preprocessed text,
+    once it has been compared with another call's. ``made`` is the name of the folder with the object.
+    """
+
+    compiler: str
+    flags: list[str]
+    source: str
+    definitions: list[str]
+    files: list[str]
+    text: str
+    made: str
+
+    def has_text_of(self, flags: Sequence[str], source: Path) -> bool:
+        """Return whether a call with these flags has the same text because it differs in definitions alone that nothing names:
+        neither a file that the compiler reads, nor the value of another definition."""
+        same = self.source == str(source) and _without_definitions(self.flags) == _without_definitions(flags)
+        return same and _named(_definitions(flags), self.files) == self.definitions
+
+
+def _definitions(flags: Sequence[str]) -> list[str]:
+    return [flag for flag in flags if flag.startswith(("-D", "-U"))]
+
+
+def _without_definitions(flags: Sequence[str]) -> list[str]:
+    return [flag for flag in flags if not flag.startswith(("-D", "-U"))]
+
+
 def _kept(compiler: str, flags: Sequence[str], source: Path) -> Path:
-    """Return the folder of all processes with the object of a source, which the first call compiles."""
-    program = str(Path(required(compiler)).resolve())
-    others = [flag for flag in flags if not flag.startswith(TEXT_FLAGS)]
-    digest = _digest(program, *others, source.stem, _text(compiler, flags, source))
+    """Return the folder of all processes with the object of a source, which the first call compiles.
 
-    def build(folder: Path) -> None:
-        _run([compiler, *flags, "-c", str(source), "-o", str(folder / f"{source.stem}.o")])
-
-    return built_once(f"object-{digest}", build)
-
-
-def _text(compiler: str, flags: Sequence[str], source: Path) -> str:
-    """Return a digest of a source's preprocessed text, for which the first call of all processes starts the compiler.
-
-    Two calls have one text where they differ in definitions that nothing names: neither a file that the compiler reads, nor
-    the value of another definition. The headers are those of the checkout, which no test changes.
+    The headers are those of the checkout, which no test changes.
     """
     program = str(Path(required(compiler)).resolve())
-    definitions = [flag for flag in flags if flag.startswith(("-D", "-U"))]
-    others = [flag for flag in flags if flag not in definitions]
-    folder = built_once(f"text-{_digest(program, *others, str(source), source.read_text())}", _no_texts)
-    for path in folder.glob("*.json"):
-        known = json.loads(path.read_text())
-        if _named(definitions, known["files"]) == known["definitions"]:
-            return str(known["text"])
+    others = [flag for flag in flags if not flag.startswith(TEXT_FLAGS)]
+    folder = built_once(f"objects-{_digest(program, *others, source.stem, source.read_text())}", _no_calls)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        calls = {path: _Call(**json.loads(path.read_text())) for path in sorted(folder.glob("*.json"))}
+        found = next((call for call in calls.values() if call.has_text_of(flags, source)), None)
+        if found is None:
+            found = _compared(folder, calls, compiler, flags, source)
+            _write(folder / f"{len(calls)}.json", found)
+    return folder / found.made
+
+
+def _compared(folder: Path, calls: dict[Path, _Call], compiler: str, flags: Sequence[str], source: Path) -> _Call:
+    """Return a new call, with the object of the call that has the same preprocessed text, or one that is compiled now.
+
+    No text is made for the first call, with which there is nothing to compare.
+    """
+    text, files = _text(compiler, flags, source) if calls else ("", [])
+    made = ""
+    for path, call in calls.items():
+        if not call.text and Path(call.source).exists():
+            call.text, _ = _text(call.compiler, call.flags, Path(call.source))
+            _write(path, call)
+        made = made or (call.made if call.text == text else "")
+    if not made:
+        made = str(len(calls))
+        (folder / made).mkdir(exist_ok=True)  # a compilation that failed has left it
+        _, files = _reading([compiler, *flags, "-c", str(source), "-o", str(folder / made / f"{source.stem}.o")])
+    return _Call(compiler, list(flags), str(source), _named(_definitions(flags), files), files, text, made)
+
+
+def _write(path: Path, call: _Call) -> None:
+    """Write a call. A process that ends meanwhile leaves what was there."""
+    made = path.with_suffix(".new")
+    made.write_text(json.dumps(asdict(call)))
+    made.replace(path)
+
+
+def _text(compiler: str, flags: Sequence[str], source: Path) -> tuple[str, list[str]]:
+    """Return a digest of a source's preprocessed text, and the files of which it is made."""
     lines = () if any(flag.startswith("-g") for flag in flags) else ("-P",)
-    with tempfile.TemporaryDirectory(dir=folder) as place:
-        read = Path(place) / "read"
-        text = _digest(_run([compiler, *flags, "-E", *lines, "-MD", "-MF", str(read), str(source)]))
-        files = read.read_text().partition(": ")[2].replace("\\\n", " ").split()
-        named = _named(definitions, files)
-        made = Path(place) / "made"
-        made.write_text(json.dumps({"definitions": named, "files": files, "text": text}))
-        made.rename(folder / f"{_digest(*named)}.json")
-    return text
+    text, files = _reading([compiler, *flags, "-E", *lines, str(source)])
+    return _digest(text), files
 
 
-def _no_texts(_folder: Path) -> None:
-    """Leave the folder of a source's texts empty."""
+def _reading(command: Sequence[str]) -> tuple[str, list[str]]:
+    """Run a compiler, and return what it prints and the files that it reads."""
+    with tempfile.NamedTemporaryFile(suffix=".d") as read:
+        printed = _run([*command, "-MD", "-MF", read.name])
+        return printed, Path(read.name).read_text().partition(": ")[2].replace("\\\n", " ").split()
+
+
+def _no_calls(_folder: Path) -> None:
+    """Leave the folder of a source's calls empty."""
 
 
 def _named(definitions: Sequence[str], files: Sequence[str]) -> list[str]:
