@@ -93,3 +93,29 @@ def test_a_saved_model_is_refused_with_the_line_that_converts_it(tmp_path: Path)
         "compile that: python -c \"import tensorflow as tf; open('net.tflite', "
         f"'wb').write(tf.lite.TFLiteConverter.from_saved_model('{folder}').convert())\""
     )
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "'net.onnx' is empty: it has 0 bytes. Copy or download the file again."),
+        (
+            b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n",
+            "'net.onnx': it is a pointer of Git LFS, without the file's content; get the content with `git lfs pull`. A model is a "
+            "torch.nn.Module, an ExportedProgram, or the path of a .pt2, .onnx, .keras, .pt or .tflite file.",
+        ),
+        (
+            b"\n<!DOCTYPE html><html><body>404</body></html>",
+            "'net.onnx': it is a web page, as a failed download leaves it; download the file again. A model is a torch.nn.Module, an "
+            "ExportedProgram, or the path of a .pt2, .onnx, .keras, .pt or .tflite file.",
+        ),
+    ],
+)
+def test_a_download_without_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("net.onnx").write_bytes(content)
+    with pytest.raises(InvalidModelError) as caught:
+        openneutron.compile("net.onnx")
+    assert str(caught.value) == message

@@ -89,6 +89,13 @@ def test_metadata_behind_a_litert_file_is_named(tmp_path: Path) -> None:
     assert described(path).notes == ("It carries labels.txt, which stays in what a compile writes.",)
 
 
+def test_an_onnx_input_without_a_shape(tmp_path: Path) -> None:
+    made = small_network()
+    made.graph.input[0].type.tensor_type.ClearField("shape")
+    found = described(saved(tmp_path, made))
+    assert (found.inputs[0].shape, found.command) == ("...", "openneutron compile {} --input-shape image=SHAPE")
+
+
 def test_a_keras_file_without_keras_own_loader(tmp_path: Path) -> None:
     _keras(tmp_path / "net.keras")
     found = described(tmp_path / "net.keras")

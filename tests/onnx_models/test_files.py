@@ -97,6 +97,27 @@ def test_an_axis_that_is_not_fixed_is_given(tmp_path: Path) -> None:
     assert program.run(torch.ones(2, 5))[0].shape == (2, 5)
 
 
+def test_a_shape_that_the_file_does_not_have_is_given(tmp_path: Path) -> None:
+    made = model([helper.make_node("Relu", ["x"], ["y"])], {"x": [1]}, ["y"])
+    _without_a_shape(made)
+    program = ONNX.read(saved(tmp_path, made), LoadingOptions(input_shapes={"x": (2, 5)}))
+    assert program.example_inputs[0][0].shape == (2, 5)
+
+
+@pytest.mark.parametrize("places", [[1, 9], [[0, 1], [1, 4]]])
+def test_a_sparse_weight_is_read_with_all_its_values(tmp_path: Path, places: list[Any]) -> None:
+    values = onnx.numpy_helper.from_array(np.array([2, 3], np.float32), "w")
+    weights = helper.make_sparse_tensor(values, onnx.numpy_helper.from_array(np.array(places)), [2, 5])
+    made = model(
+        [helper.make_node("MatMul", ["x", "w"], ["a"]), helper.make_node("Constant", [], ["c"], sparse_value=weights),
+         helper.make_node("MatMul", ["x", "c"], ["b"]), helper.make_node("Add", ["a", "b"], ["y"])],
+        {"x": [1, 2]}, ["y"],
+    )  # fmt: skip
+    made.graph.sparse_initializer.append(weights)
+    program = ONNX.read(saved(tmp_path, made))
+    assert program.module()(torch.ones(1, 2))[0].tolist() == [[0, 4, 0, 0, 6]]
+
+
 def damaged(change: Callable[[onnx.ModelProto], None]) -> bytes:
     made = small_network()
     change(made)
@@ -196,11 +217,38 @@ def _loops_in_loops(made: onnx.ModelProto) -> None:
     made.graph.node.append(helper.make_node("Loop", ["many", "", "zero"], ["end"], "loop4", body=body(4)))
 
 
+def _without_inputs(made: onnx.ModelProto) -> None:
+    del made.graph.input[:]
+    made.graph.initializer.append(onnx.numpy_helper.from_array(np.zeros((1, 3, 8, 8), np.float32), "image"))
+
+
+def _without_outputs(made: onnx.ModelProto) -> None:
+    del made.graph.output[:]
+
+
+def _without_a_shape(made: onnx.ModelProto) -> None:
+    made.graph.input[0].type.tensor_type.ClearField("shape")
+
+
+def _computed_twice(made: onnx.ModelProto) -> None:
+    made.graph.node[1].output[0] = "a"
+
+
+def _without_nodes(made: onnx.ModelProto) -> None:
+    del made.graph.node[:]
+    made.graph.output[0].name = "image"
+
+
 def _random(made: onnx.ModelProto) -> None:
     made.graph.node[1].op_type = "RandomNormalLike"
 
 
 BAD = [
+    (_without_inputs, "has no input: its results are constants. Export it with its input as an input of the graph."),
+    (_without_outputs, "has no output. Export it with the tensors that it computes as outputs."),
+    (_without_a_shape, "the file has no shape for the input 'image'. Give it, such as --input-shape image=1x3x224x224."),
+    (_computed_twice, "node 'stem/relu' (Relu) computes 'a', which the graph has already. The file is damaged."),
+    (_without_nodes, "it has no operator to run on the NPU."),
     (
         _random,
         "node 'stem/relu' (RandomNormalLike) makes random values, which a compiled program has not. Export the model in inference mode, or "
@@ -242,7 +290,7 @@ def test_a_file_that_can_not_be_used(
     path = tmp_path / "net.onnx"
     path.write_bytes(damaged(change))
     with pytest.raises(InvalidModelError) as caught:
-        openneutron.compile(path)
+        openneutron.compile(path, calibration=[torch.ones(1, 3, 8, 8)])
     assert str(caught.value) == f"'net.onnx'{' ' if message.startswith('has') else ': '}{message}"
 
 

@@ -667,7 +667,13 @@ def compile_module(request: Request) -> CompiledModel:
         cpu, cause = result.delegation.on_cpu, result.delegation.cause
         first = f" For one, {cause}" if cause else ""
         count = sum(item.computes for item in cpu)
-        words = "its one operator can't" if count == 1 else f"none of its {count} operators can"
+        words = (
+            "its one operator can't"
+            if count == 1
+            else f"none of its {count} operators can"
+            if count
+            else "it has no operator to"
+        )
         raise InvalidModelError(f"'{name}': {words} run on the NPU.{first}")
     inaccurate = accuracy_warning(
         name, result.outputs, None if quantization.io_dtype == FLOAT32 else quantization.io_dtype

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 import zipfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -138,6 +138,10 @@ _WEIGHTS_ALONE = "weights have no program"
 
 _OLD_KERAS = "save it in Keras 3's form: keras.saving.load_model(path, compile=False).save('net.keras')"
 
+_LFS = "it is a pointer of Git LFS, without the file's content; get the content with `git lfs pull`"
+
+_PAGE = "it is a web page, as a failed download leaves it; download the file again"
+
 PT2 = Form(
     ".pt2",
     Kind.PYTORCH,
@@ -232,6 +236,8 @@ FORMS = (
     PTE,
     SAFETENSORS,
     Form(".h5", Kind.OTHER, others=(".hdf5",), magic=(0, rb"\x89HDF\r\n"), suggestion=(_OLD_KERAS, _OLD_KERAS)),
+    Form("a pointer of Git LFS", Kind.OTHER, magic=(0, b"version https://"), suggestion=(_LFS, _LFS)),
+    Form("a web page", Kind.OTHER, magic=(0, rb"(?i)\s*<(!doctype )?html"), suggestion=(_PAGE, _PAGE)),
 )
 """All forms. Messages list the suffixes of models in this order."""
 
@@ -280,8 +286,15 @@ def model_form(path: Path, what: str, words: str, on_command_line: bool = False)
             f"'{path}': {form.suggestion[on_command_line]}. {what[0].upper()}{what[1:]} is {words}."
         )
     if form is not SAVED_MODEL:
-        existing(str(path))
+        check_content(existing(str(path)))
     return form
+
+
+def check_content(path: Path) -> None:
+    """Raise InvalidModelError for a file without content, as an interrupted download or copy leaves it."""
+    with suppress(OSError):
+        if path.is_file() and not path.stat().st_size:
+            raise InvalidModelError(f"'{path.name}' is empty: it has 0 bytes. Copy or download the file again.")
 
 
 def kind_of(path: Path) -> Kind | None:

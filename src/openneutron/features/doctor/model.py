@@ -35,6 +35,10 @@ MOST_JSON = 1 << 28
 """The largest JSON text inside an archive that is read, in bytes."""
 
 
+ANY = ("...",)
+"""The sizes of an input for which the file has no shape, and no number of axes."""
+
+
 @dataclass(frozen=True, slots=True)
 class TensorFact:
     """An input or an output. ``shape`` has a name or ``?`` for a size that the file leaves open."""
@@ -51,7 +55,7 @@ class TensorFact:
     @property
     def is_open(self) -> bool:
         """Return whether a size has to be given. The batch is 1 where it is open."""
-        return any(not isinstance(size, int) for size in self.sizes[1:])
+        return self.sizes == ANY or any(not isinstance(size, int) for size in self.sizes[1:])
 
     def data(self) -> dict[str, Any]:
         """Return the values for JSON."""
@@ -88,8 +92,11 @@ def described(path: Path) -> Description:
     form = form_of(path)
     if form is None:
         raise InvalidModelError(f"'{path.name}' is of no known form. Models are {forms.listed(forms.MODELS)} files.")
+    forms.check_content(path)
     try:
         return DESCRIBED.get(form.suffix, _by_row)(path, form)
+    except InvalidModelError:
+        raise
     except (
         KeyError,
         TypeError,
@@ -101,7 +108,7 @@ def described(path: Path) -> Description:
         zipfile.BadZipFile,
     ) as error:
         raise InvalidModelError(
-            f"'{path.name}' is a {form.suffix} by its first bytes, and damaged: {_first(error)}."
+            f"'{path.name}' can't be read as a {form.suffix}: {_first(error)}. The file is damaged."
         ) from error
 
 
@@ -239,7 +246,10 @@ def _onnx(path: Path, form: Form) -> Description:
 
 def _of_onnx(onnx: Any, item: Any) -> TensorFact:
     kind = item.type.tensor_type
-    sizes = tuple(one.dim_value if one.dim_value > 0 else one.dim_param or "?" for one in kind.shape.dim)
+    if kind.elem_type and not kind.HasField("shape"):
+        sizes: tuple[int | str, ...] = ANY
+    else:
+        sizes = tuple(one.dim_value if one.dim_value > 0 else one.dim_param or "?" for one in kind.shape.dim)
     known, number = onnx.TensorProto.DataType, kind.elem_type
     name = "no tensor" if not number else known.Name(number).lower() if number in known.values() else str(number)
     return TensorFact(item.name, {"float": "float32", "double": "float64"}.get(name, name), sizes)
@@ -247,12 +257,15 @@ def _of_onnx(onnx: Any, item: Any) -> TensorFact:
 
 def _with_shapes(inputs: Sequence[TensorFact]) -> str:
     """Return the command of a compile, with an option for each input whose shape is open; the sizes are the user's."""
-    given = (
-        f" --input-shape {shlex.quote(item.name)}={'x'.join(str(size) if isinstance(size, int) else 'N' if place else '1' for place, size in enumerate(item.sizes))}"
-        for item in inputs
-        if item.is_open
-    )
+    given = (f" --input-shape {shlex.quote(item.name)}={_sizes_to_give(item)}" for item in inputs if item.is_open)
     return COMPILE + "".join(given)
+
+
+def _sizes_to_give(item: TensorFact) -> str:
+    if item.sizes == ANY:
+        return "SHAPE"
+    sizes = enumerate(item.sizes)
+    return "x".join(str(size) if isinstance(size, int) else "N" if place else "1" for place, size in sizes)
 
 
 def _without(form: Form) -> Description:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import keyword
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -57,6 +58,24 @@ def array_of(tensor: onnx.TensorProto) -> np.ndarray[Any, Any]:
     if array.dtype.name in ("int4", "uint4"):
         return array.astype(np.int8 if array.dtype.name == "int4" else np.uint8)
     return array.astype(_ARRAYS.get(array.dtype, array.dtype), copy=False)
+
+
+def dense(tensor: onnx.SparseTensorProto) -> np.ndarray[Any, Any]:
+    """Return all values of a sparse tensor. Its indices are those of the flattened tensor, or have one for each axis.
+
+    Raises Refused where the tensor has more than ``MOST_CONSTANT_BYTES``, and IndexError or ValueError for indices that do not fit.
+    """
+    values, places = array_of(tensor.values), numpy_helper.to_array(tensor.indices)
+    if (size := math.prod(tensor.dims) * values.itemsize) > MOST_CONSTANT_BYTES:
+        raise Refused(
+            f"has the sparse tensor '{tensor.values.name}' of {size} bytes; at most {MOST_CONSTANT_BYTES} are read"
+        )
+    made = np.zeros(tuple(tensor.dims), values.dtype)
+    if places.ndim == 2:
+        made[tuple(places.T)] = values
+    else:
+        made.reshape(-1)[places] = values
+    return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,6 +264,8 @@ class Importer:
         for name in inputs:
             if name and name not in self.constants and name not in self.shapes:
                 raise InvalidModelError(f"{words} reads '{name}', which no earlier node computes. The file is damaged.")
+        if twice := [name for name in outputs if name and (name in self.constants or name in self.shapes)]:
+            raise InvalidModelError(f"{words} computes '{twice[0]}', which the graph has already. The file is damaged.")
         try:
             if proto.op_type in _CONTROL and _domain(proto.domain) == "":
                 getattr(self, f"_{proto.op_type.lower()}_node")(proto, inputs, outputs, names)
@@ -637,6 +658,8 @@ def _attributes(proto: onnx.NodeProto) -> dict[str, Any]:
         value = onnx.helper.get_attribute_value(attribute)
         if isinstance(value, onnx.TensorProto):
             value = array_of(value)
+        elif isinstance(value, onnx.SparseTensorProto):
+            value = dense(value)
         elif isinstance(value, bytes):
             value = value.decode("utf-8", "replace")
         elif isinstance(value, Sequence) and not isinstance(value, str):

@@ -18,7 +18,7 @@ from torch.export import ExportedProgram
 from openneutron.device.third_party import suppressed
 from openneutron.errors import InvalidModelError
 from openneutron.pytorch.onnx import suppression
-from openneutron.pytorch.onnx.graph import Importer, OnnxModule, array_of, inlined
+from openneutron.pytorch.onnx.graph import Importer, OnnxModule, array_of, dense, inlined
 from openneutron.pytorch.onnx.operators.elementwise import TYPES, type_name
 from openneutron.pytorch.onnx.operators.table import Refused
 from openneutron.pytorch.source.example_inputs import check_names, example_input
@@ -95,6 +95,8 @@ def checked(path: Path) -> onnx.ModelProto:
         raise InvalidModelError(f"'{path.name}' is no ONNX model, or is damaged: {_first(error)}.") from error
     if not model.graph.node and not model.graph.output:
         raise InvalidModelError(f"'{path.name}' has no graph.")
+    if not model.graph.output:
+        raise InvalidModelError(f"'{path.name}' has no output. Export it with the tensors that it computes as outputs.")
     for tensor in model.graph.initializer:
         _check_size(tensor, path.name)
     try:
@@ -158,7 +160,20 @@ def module_of(
             raise InvalidModelError(
                 f"'{name}': '{tensor.name}' can't be read: {_first(error)}. The file is damaged."
             ) from error
+    for sparse in graph.sparse_initializer:
+        try:
+            importer.add_constant(sparse.values.name, dense(sparse))
+        except Refused as reason:
+            raise InvalidModelError(f"'{name}' {reason}.") from reason
+        except (ValueError, TypeError, KeyError, IndexError) as error:
+            raise InvalidModelError(
+                f"'{name}': '{sparse.values.name}' can't be read: {_first(error)}. The file is damaged."
+            ) from error
     given = [item for item in graph.input if item.name not in importer.constants]
+    if not given:
+        raise InvalidModelError(
+            f"'{name}' has no input: its results are constants. Export it with its input as an input of the graph."
+        )
     check_names(input_shapes, [item.name for item in given], name)
     examples = [_example(item, name, input_shapes.get(item.name)) for item in given]
     for item, example in zip(given, examples, strict=True):
@@ -185,6 +200,12 @@ def _example(item: onnx.ValueInfoProto, name: str, shape: Sequence[int] | None) 
             f"'{name}': the input '{item.name}' has the type {type_name(kind.elem_type)}; "
             "inputs are float32, int8, int16, int32, int64, uint8 or bool."
         )
+    if not kind.HasField("shape"):
+        if shape is None:
+            raise InvalidModelError(
+                f"'{name}': the file has no shape for the input '{item.name}'. Give it, such as --input-shape {item.name}=1x3x224x224."
+            )
+        return example_input(item.name, name, [None] * len(shape), shape, TYPES[kind.elem_type])
     sizes = [dim.dim_value if dim.dim_value > 0 else dim.dim_param or None for dim in kind.shape.dim]
     return example_input(item.name, name, sizes, shape, TYPES[kind.elem_type])
 

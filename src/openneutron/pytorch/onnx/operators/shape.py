@@ -127,7 +127,7 @@ def _constant(node: NodeView) -> Values:
     ):  # fmt: skip
         if (value := node.get(name)) is not None:
             return torch.from_numpy(np.array(value, kind))
-    value = node.get("value")
+    value = node.get("value", node.get("sparse_value"))
     if value is None:
         raise Refused("has no tensor as its value")
     return torch.from_numpy(np.array(value))
