@@ -49,8 +49,7 @@ def _run(model: str) -> dict[str, dict[str, float]]:
     from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
     from openneutron.pytorch.quantizer.calibrate import calibrate
     from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
-    from openneutron.pytorch.quantizer.settings import QuantizationConfig
-    from openneutron.pytorch.quantizer.specs import activation_spec
+    from openneutron.pytorch.quantizer.specs import QuantizationConfig, activation_spec
 
     torch.set_num_threads(1)
     count = SAMPLES.get(model, USUAL_SAMPLES)

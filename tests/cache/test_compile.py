@@ -17,8 +17,8 @@ from openneutron import CompileOptions, litert
 from openneutron.cli import main
 from openneutron.compiler import compile_graph
 from openneutron.compiler.search.pareto import Point
-from openneutron.device.cache import programs
-from openneutron.device.cache.programs import key_of, read, written
+from openneutron.device import cache
+from openneutron.device.cache import key_of, read_compiled, written_compiled
 from openneutron.errors import InvalidOptionError
 from openneutron.ir import Graph
 from openneutron.targets import get
@@ -39,13 +39,13 @@ def model(tmp_path: Path) -> Path:
 def compiles(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the graphs that were compiled, and not taken from a cache."""
     names: list[str] = []
-    inner = programs.compile_prepared
+    inner = cache.compile_prepared
 
     def counted(graph: Any, *arguments: Any) -> Any:
         names.append(graph.graph.name)
         return inner(graph, *arguments)
 
-    monkeypatch.setattr(programs, "compile_prepared", counted)
+    monkeypatch.setattr(cache, "compile_prepared", counted)
     return names
 
 
@@ -94,22 +94,22 @@ def test_a_cache_that_is_a_file(model: Path) -> None:
 def test_a_program_survives_its_entry() -> None:
     graph = cifarnet()
     made = compile_graph(graph, TARGET, CompileOptions(check=True, prefetch_constants=True, effort="high"))
-    found = read(written(made), graph)
+    found = read_compiled(written_compiled(made), graph)
     assert found is not None
     assert (found.program, found.report, found.graph) == (made.program, made.report, graph)
-    assert written(found) == written(made)
+    assert written_compiled(found) == written_compiled(made)
 
 
 def test_an_entry_of_another_form_is_none() -> None:
     graph = cifarnet()
-    data = written(compile_graph(graph, TARGET))
+    data = written_compiled(compile_graph(graph, TARGET))
     size = int.from_bytes(data[:8], "little")
     facts = json.loads(data[8 : 8 + size])
     for wrong in ([], {}, {**facts, "sizes": [0, 0, 0]}, {**facts, "report": {}}, {**facts, "sizes": "three"}):
         header = json.dumps(wrong).encode()
-        assert read(len(header).to_bytes(8, "little") + header + data[8 + size :], graph) is None
-    assert read(b"", graph) is None
-    assert read(data[:-16], graph) is None
+        assert read_compiled(len(header).to_bytes(8, "little") + header + data[8 + size :], graph) is None
+    assert read_compiled(b"", graph) is None
+    assert read_compiled(data[:-16], graph) is None
 
 
 def changed(graph: Graph, **changes: Any) -> Graph:
@@ -179,13 +179,13 @@ def test_pareto_searches_a_model_once(
 ) -> None:
     path, searched = tmp_path / "net.tflite", []
     path.write_bytes(litert.write(cifarnet()))
-    inner = programs.pareto
+    inner = cache.pareto
 
     def counted(graph: Graph, *others: Any) -> Any:
         searched.append(graph.name)
         return inner(graph, *others)
 
-    monkeypatch.setattr(programs, "pareto", counted)
+    monkeypatch.setattr(cache, "pareto", counted)
     command, cached = ["pareto", str(path), "--json"], ["--cache", str(tmp_path / "cache")]
     texts = []
     for arguments in (command, [*command, *cached], [*command, *cached], [*command, *cached, "--effort", "high"]):
@@ -197,6 +197,6 @@ def test_pareto_searches_a_model_once(
 
 def test_points_survive_their_entry() -> None:
     points = (Point(1024, 50), Point(2048, 40))
-    assert programs.read_front(programs.written_front(points)) == points
+    assert cache.read_front(cache.written_front(points)) == points
     for wrong in (b"", b"[[1]]", b"[1]", b"{}}"):
-        assert programs.read_front(wrong) is None
+        assert cache.read_front(wrong) is None

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from openneutron.compiler import Compiled, compile_graph
-from openneutron.device.cache import LENGTH_BYTES, programs
+from openneutron.device import cache as stored
+from openneutron.device.cache import LENGTH_BYTES
 from tests.support import oracle, random_graphs
 
 
@@ -24,7 +25,7 @@ def entry(header: bytes, blobs: bytes) -> bytes:
 
 
 def parts() -> tuple[dict[str, Any], bytes]:
-    data = programs.written(made())
+    data = stored.written_compiled(made())
     end = LENGTH_BYTES + int.from_bytes(data[:LENGTH_BYTES], "little")
     return json.loads(data[LENGTH_BYTES:end]), data[end:]
 
@@ -34,13 +35,13 @@ def parts() -> tuple[dict[str, Any], bytes]:
     [b"[]", b"null", b"1", b'"x"', b"{}", b"[" * 100_000, b'{"a":' * 100_000, b'{"sizes": null}', b"\xff", b"1e999"],
 )
 def test_json_of_another_form(header: bytes) -> None:
-    assert programs.read(entry(header, parts()[1]), made().graph) is None
-    assert programs.read_front(header) is None
+    assert stored.read_compiled(entry(header, parts()[1]), made().graph) is None
+    assert stored.read_front(header) is None
 
 
 def test_a_field_of_another_type() -> None:
     facts, blobs = parts()
-    right_one = programs.read(entry(json.dumps(facts).encode(), blobs), made().graph)
+    right_one = stored.read_compiled(entry(json.dumps(facts).encode(), blobs), made().graph)
     assert right_one is not None and right_one.report == made().report
     for name, right in facts["report"].items():
         for wrong in (None, "x", {}, 1, 1.5, [[]], [{"name": 3}]):
@@ -50,10 +51,10 @@ def test_a_field_of_another_type() -> None:
             if wrong is None and name in ("used_bytes", "gained_cycles"):
                 continue
             changed = {**facts, "report": {**facts["report"], name: wrong}}
-            assert programs.read(entry(json.dumps(changed).encode(), blobs), made().graph) is None, (name, wrong)
+            assert stored.read_compiled(entry(json.dumps(changed).encode(), blobs), made().graph) is None, (name, wrong)
 
 
 def test_sizes_that_are_not_those_of_the_blobs() -> None:
     facts, blobs = parts()
     for sizes in ([-1, -1, -1], [1 << 60, 0, 0], [0], [0, 0, 0, 0], ["x", 0, 0]):
-        assert programs.read(entry(json.dumps({**facts, "sizes": sizes}).encode(), blobs), made().graph) is None
+        assert stored.read_compiled(entry(json.dumps({**facts, "sizes": sizes}).encode(), blobs), made().graph) is None

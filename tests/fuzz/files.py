@@ -26,8 +26,9 @@ from openneutron import litert
 from openneutron.api.litert import compile_litert
 from openneutron.api.load import load
 from openneutron.compiler import compile_graph
+from openneutron.device import cache as stored
 from openneutron.device import pte
-from openneutron.device.cache import LENGTH_BYTES, programs
+from openneutron.device.cache import LENGTH_BYTES
 from openneutron.device.mixed import FileSimulator, compile_file
 from openneutron.errors import OpenNeutronError
 from openneutron.features.export.read import read_pte, read_tflite
@@ -53,7 +54,7 @@ def _compiled() -> bytes:
 
 
 def _entry() -> bytes:
-    return programs.written(compile_graph(random_graphs.single("conv_2d", 1), oracle.TARGET))
+    return stored.written_compiled(compile_graph(random_graphs.single("conv_2d", 1), oracle.TARGET))
 
 
 SEEDS: Mapping[str, Callable[[], bytes]] = {
@@ -131,10 +132,10 @@ def use(name: str, data: bytes, running: bool) -> None:
     suffix = Path(name).suffix
     if suffix == ".program":
         graph = random_graphs.single("conv_2d", 1)
-        found = programs.read(data, graph)
+        found = stored.read_compiled(data, graph)
         if found is not None:
             str(found.report)
-        programs.read_front(data)
+        stored.read_front(data)
         return
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / name

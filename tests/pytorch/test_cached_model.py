@@ -18,7 +18,7 @@ import openneutron
 from openneutron import CompileOptions, DelegationOptions, QuantizationOptions
 from openneutron.api import pytorch as api
 from openneutron.api.pytorch import CompiledModel
-from openneutron.device.cache import programs
+from openneutron.device import cache as stored
 from openneutron.errors import BudgetError, InvalidModelError
 
 IMAGE = (torch.randn(1, 3, 16, 16, generator=torch.Generator().manual_seed(0)),)
@@ -173,13 +173,13 @@ def test_what_a_model_depends_on_is_in_the_key(filled: Path, flows: list[str]) -
 
 def test_a_change_of_one_layer_compiles_its_partition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names: list[str] = []
-    inner = programs.compile_prepared
+    inner = stored.compile_prepared
 
     def counted(graph: Any, *others: Any) -> Any:
         names.append(graph.graph.name)
         return inner(graph, *others)
 
-    monkeypatch.setattr(programs, "compile_prepared", counted)
+    monkeypatch.setattr(stored, "compile_prepared", counted)
     compiled(tmp_path)
     assert names == ["net tag0", "net tag1"]
     changed = seeded(TwoParts)

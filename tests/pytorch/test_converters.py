@@ -27,8 +27,7 @@ from openneutron.litert import read
 from openneutron.litert.neutron_graph import find
 from openneutron.options import CompileOptions, OutputOptions
 from openneutron.pytorch import NeutronQuantizer
-from openneutron.pytorch.backend.compile_spec import decode
-from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
+from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec, decode_specs
 from openneutron.pytorch.nxp_backend import NeutronCompileSpecBuilder, generate_neutron_compile_spec
 from tests.pytorch.small_models import IMAGE, Around
 from tests.support import fake_sdk
@@ -202,7 +201,7 @@ def test_what_became_of_the_converters_flavor() -> None:
         NeutronTargetSpec("imxrt700", neutron_converter_flavor="SDK_25_09")
     flavor_of(caught)
     with pytest.warns(FutureWarning) as caught:
-        assert decode([*spec, CompileSpec("neutron_converter_flavor", b"SDK_25_09")]) == decode(spec)
+        assert decode_specs([*spec, CompileSpec("neutron_converter_flavor", b"SDK_25_09")]) == decode_specs(spec)
     flavor_of(caught)
 
 
@@ -241,7 +240,7 @@ def test_the_flavor_as_executorch_1_0_passes_it() -> None:
         NeutronTargetSpec("imxrt700", "SDK_25_09")
     flavor_of(caught)
     folder = NeutronCompileSpecBuilder().neutron_compile_spec("imxrt700", "./SDK_25_09").build()
-    assert decode(folder).intermediates_dir == "./SDK_25_09"
+    assert decode_specs(folder).intermediates_dir == "./SDK_25_09"
 
 
 @pytest.mark.parametrize(

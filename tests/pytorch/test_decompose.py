@@ -13,8 +13,8 @@ from torch.fx import GraphModule
 
 from openneutron.pytorch.graph.program import WRITTEN_AS
 from openneutron.pytorch.operators.rules.tables import KEPT
-from openneutron.pytorch.quantizer.passes import decompose
-from openneutron.pytorch.quantizer.passes.decompose import Decompose
+from openneutron.pytorch.quantizer.passes import neutron_aten_pass_manager
+from openneutron.pytorch.quantizer.passes.neutron_aten_pass_manager import Decompose
 
 
 class Mixed(nn.Module):
@@ -44,7 +44,10 @@ def _celu(self, alpha):  # type: ignore[no-untyped-def]
 @pytest.fixture
 def table() -> Iterator[None]:
     functions = {"aten.layer_norm.default": _layer_norm, "aten.unbind.int": _unbind, "aten.celu.default": _celu}
-    with patch.object(decompose, "DECOMPOSITIONS", functions), patch.object(decompose, "OWN_OPERATORS", {}):
+    with (
+        patch.object(neutron_aten_pass_manager, "DECOMPOSITIONS", functions),
+        patch.object(neutron_aten_pass_manager, "OWN_OPERATORS", {}),
+    ):
         yield
 
 

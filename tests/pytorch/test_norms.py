@@ -13,7 +13,7 @@ from torch.fx import GraphModule
 
 from openneutron.api.pytorch import analyse
 from openneutron.options import QuantizationOptions
-from openneutron.pytorch.quantizer.passes.decompose import Decompose
+from openneutron.pytorch.quantizer.passes.neutron_aten_pass_manager import Decompose
 from tests.pytorch.small_models import Compiled, assert_same_as_litert, steps_apart
 
 

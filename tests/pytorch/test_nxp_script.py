@@ -21,9 +21,14 @@ from openneutron.device import pte
 from openneutron.errors import InvalidOptionError, InvalidTargetError
 from openneutron.isa import payload
 from openneutron.options import EFFORTS, IO_PLACES, CompileOptions
-from openneutron.pytorch.backend.compile_spec import DelegateOptions, decode, encode
 from openneutron.pytorch.backend.custom_delegation_options import CustomDelegationOptions
-from openneutron.pytorch.backend.neutron_target_spec import NeutronHWVersion, NeutronTargetSpec
+from openneutron.pytorch.backend.neutron_target_spec import (
+    DelegateOptions,
+    NeutronHWVersion,
+    NeutronTargetSpec,
+    decode_specs,
+    encode_specs,
+)
 from openneutron.pytorch.edge_passes.neutron_edge_pass_manager import NeutronEdgePassManager
 from openneutron.pytorch.edge_passes.remove_additional_quantize_dequantize_nodes_pass import (
     RemoveAdditionalQDQClustersPass,
@@ -157,9 +162,9 @@ _OPTIONS = st.builds(
     )
 )
 def test_compile_specs_carry_all_options(options: DelegateOptions) -> None:
-    specs = encode(options)
+    specs = encode_specs(options)
     assert [item.key for item in specs] == [*KEYS, "openneutron"]
-    assert decode(specs) == options
+    assert decode_specs(specs) == options
 
 
 def test_compile_specs_of_nxps_backend_are_read() -> None:
@@ -168,8 +173,8 @@ def test_compile_specs_of_nxps_backend_are_read() -> None:
     )
     values = {"compile_flags": b"--sram-budget=64"}
     theirs = [CompileSpec(item.key, values.get(item.key, item.value)) for item in specs[:9]]
-    assert decode(theirs) == decode(specs)
-    assert decode(specs).options == CompileOptions(
+    assert decode_specs(theirs) == decode_specs(specs)
+    assert decode_specs(specs).options == CompileOptions(
         sram_budget=65536, io_place="caller", prefetch_constants=True, profile=True
     )
 
@@ -180,7 +185,7 @@ def test_two_sources_of_an_option_agree() -> None:
         generate_neutron_compile_spec("imxrt700", extra_flags="--sram-budget=1", options=options)
     specs = generate_neutron_compile_spec("imxrt700")
     with pytest.raises(InvalidOptionError) as caught:
-        decode([*specs, CompileSpec("use_profiling", b"True")])
+        decode_specs([*specs, CompileSpec("use_profiling", b"True")])
     assert str(caught.value) == (
         "compile spec: use_profiling is 'True', but 'False' in the options beside it. Make the whole list with "
         "generate_neutron_compile_spec."
@@ -189,11 +194,11 @@ def test_two_sources_of_an_option_agree() -> None:
 
 def test_damaged_compile_specs() -> None:
     with pytest.raises(RuntimeError, match=r"^output format is required$"):
-        decode([])
+        decode_specs([])
     with pytest.raises(RuntimeError, match=r"^Unknown format onnx$"):
-        decode([CompileSpec("output_format", b"onnx")])
+        decode_specs([CompileSpec("output_format", b"onnx")])
     with pytest.raises(InvalidOptionError, match=r"^compile spec: use_profiling is 'maybe'; it is True or False\.$"):
-        decode([*generate_neutron_compile_spec("imxrt700")[:8], CompileSpec("use_profiling", b"maybe")])
+        decode_specs([*generate_neutron_compile_spec("imxrt700")[:8], CompileSpec("use_profiling", b"maybe")])
 
 
 def test_a_folder_for_intermediates_that_is_none() -> None:

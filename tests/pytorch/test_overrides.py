@@ -22,8 +22,7 @@ from openneutron.pytorch.graph.program import KEPT_FLOAT, is_dequantize, is_quan
 from openneutron.pytorch.operators.families import DECOMPOSITIONS
 from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
-from openneutron.pytorch.quantizer.settings import QuantizationConfig
-from openneutron.pytorch.quantizer.specs import activation_spec, weight_spec
+from openneutron.pytorch.quantizer.specs import QuantizationConfig, activation_spec, weight_spec
 
 SPEC = NeutronTargetSpec("imxrt700")
 

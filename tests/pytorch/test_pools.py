@@ -14,7 +14,7 @@ from torch.fx import GraphModule
 
 from openneutron.pytorch.operators.convolution import Window
 from openneutron.pytorch.operators.separable import Separable, as_integers, average_pool, litert_padding
-from openneutron.pytorch.quantizer.passes.decompose import Decompose
+from openneutron.pytorch.quantizer.passes.neutron_aten_pass_manager import Decompose
 from tests.pytorch.side_by_side import assert_delegated
 from tests.pytorch.small_models import compiled
 

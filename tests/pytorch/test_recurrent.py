@@ -16,8 +16,8 @@ from torch.nn.quantizable.modules.rnn import LSTM as QuantizableLSTM
 import openneutron
 from openneutron.api.pytorch import analyse
 from openneutron.pytorch.operators.recurrent import MOST_STEPS
-from openneutron.pytorch.quantizer.passes.decompose import Decompose
 from openneutron.pytorch.quantizer.passes.exported_forms import PlainMoves
+from openneutron.pytorch.quantizer.passes.neutron_aten_pass_manager import Decompose
 from openneutron.pytorch.quantizer.passes.slices import MergeSlices
 from tests.pytorch.small_models import outputs_of
 

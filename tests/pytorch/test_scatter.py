@@ -12,7 +12,7 @@ from torch.fx import GraphModule
 
 from openneutron.pytorch.operators.families import DECOMPOSITIONS
 from openneutron.pytorch.operators.rules.tables import KEPT
-from openneutron.pytorch.quantizer.passes.decompose import Decompose
+from openneutron.pytorch.quantizer.passes.neutron_aten_pass_manager import Decompose
 from tests.pytorch.side_by_side import assert_delegated
 from tests.pytorch.small_models import assert_same_as_litert, compiled
 

@@ -22,11 +22,9 @@ from openneutron.pytorch.graph.program import is_dequantize, is_quantize, op_nam
 from openneutron.pytorch.lower import units
 from openneutron.pytorch.lower.units import _interpolated
 from openneutron.pytorch.quantizer import precision
-from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize
-from openneutron.pytorch.quantizer.measures import quantized_with, quantizer_for
+from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize, quantized_with, quantizer_for
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
-from openneutron.pytorch.quantizer.settings import QuantizationConfig
-from openneutron.pytorch.quantizer.specs import activation_spec
+from openneutron.pytorch.quantizer.specs import QuantizationConfig, activation_spec
 from openneutron.pytorch.source.exporting import ModelInputs
 
 WIDE = QuantizationConfig(activations="int16")

@@ -36,8 +36,7 @@ from openneutron.device.third_party import OPERATORS_LISTED_ONCE
 from openneutron.errors import InvalidModelError, OpenNeutronError
 from openneutron.pytorch.graph.program import depends_on_data, source_line, title
 from openneutron.pytorch.neutron_partitioner import NeutronPartitioner
-from openneutron.pytorch.nxp_backend import core_aten_ops_exception_list
-from openneutron.pytorch.partition.compiled import CompiledPartition
+from openneutron.pytorch.nxp_backend import CompiledPartition, core_aten_ops_exception_list
 from openneutron.pytorch.source.exporting import first_line
 
 INFO = "_delegate_info_meta"

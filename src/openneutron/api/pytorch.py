@@ -52,15 +52,19 @@ from openneutron.options import (
     changed,
     with_changes,
 )
-from openneutron.pytorch.backend.compile_spec import decode
 from openneutron.pytorch.backend.custom_delegation_options import CustomDelegationOptions
-from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
+from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec, decode_specs
 from openneutron.pytorch.edge_passes.remove_io_quant_ops_pass import RemoveIOQuantOpsPass
 from openneutron.pytorch.graph.digests import add_node, add_samples, is_known, machine
 from openneutron.pytorch.graph.program import is_quantize
 from openneutron.pytorch.neutron_partitioner import NeutronPartitioner
-from openneutron.pytorch.nxp_backend import generate_neutron_compile_spec
-from openneutron.pytorch.partition.compiled import CompiledPartition, Interface, LoweredPartition, recompiled
+from openneutron.pytorch.nxp_backend import (
+    CompiledPartition,
+    Interface,
+    LoweredPartition,
+    generate_neutron_compile_spec,
+    recompiled,
+)
 from openneutron.pytorch.partition.delegation import (
     COST,
     Delegation,
@@ -70,8 +74,7 @@ from openneutron.pytorch.partition.delegation import (
     of_stages,
     registered,
 )
-from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize
-from openneutron.pytorch.quantizer.measures import measures_in, quantized_with, quantizer_for
+from openneutron.pytorch.quantizer.calibrate import calibrate_and_quantize, measures_in, quantized_with, quantizer_for
 from openneutron.pytorch.run.runner import Runner
 from openneutron.pytorch.source.calibration_data import Calibrated, Calibration
 from openneutron.pytorch.source.exporting import (
@@ -514,7 +517,7 @@ class CompiledModel(CompiledResult):
             target=spec.neutron_target,
             options=options,
             budget_bytes=budget_bytes(options.sram_budget, spec.neutron_target),
-            **_parts(recompiled(self.parts, decode(specs))),
+            **_parts(recompiled(self.parts, decode_specs(specs))),
         )
         return made, specs
 
@@ -706,7 +709,7 @@ def _made_with_cache(store: Store, asked: Unquantized, specs: list[CompileSpec])
         with suppressed(), step("Writing"):
             save(store, key, made.delegation, made.frame, made.parts, specs, made.buffer, made.outputs)
         return made
-    parts = recompiled(found.partitions, decode(specs))
+    parts = recompiled(found.partitions, decode_specs(specs))
     with suppressed(), in_words(asked.request.name, "write"), step("Writing"):
         buffer = found.frame.to_bytes([part.payload for part in parts], specs)
     quantizing = partial(quantized_later, store, key, asked)

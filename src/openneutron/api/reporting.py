@@ -12,7 +12,7 @@ from pathlib import Path
 from openneutron.api.result import CompiledResult
 from openneutron.compiler.search.pareto import one_after_the_other
 from openneutron.device import files
-from openneutron.device.cache.programs import front
+from openneutron.device.cache import front
 from openneutron.device.forms import PTE, form_of
 from openneutron.device.timings import advance, step
 from openneutron.errors import BudgetError, InvalidModelError, InvalidOptionError

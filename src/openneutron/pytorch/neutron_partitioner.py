@@ -32,9 +32,8 @@ from openneutron.device.timings import step
 from openneutron.errors import InvalidOptionError
 from openneutron.litert.expand import unstated
 from openneutron.options import EIQ
-from openneutron.pytorch.backend.compile_spec import decode
 from openneutron.pytorch.backend.custom_delegation_options import CustomDelegationOptions
-from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
+from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec, decode_specs
 from openneutron.pytorch.graph.program import (
     INPUT_NAME,
     NOT_DELEGATED,
@@ -324,7 +323,7 @@ class NeutronPartitioner(Partitioner):
             target = targets.DEFAULT if neutron_target_spec is None else neutron_target_spec.get_name()
             compile_spec = generate_neutron_compile_spec(target)
         self._compile_spec = compile_spec
-        self._delegate = decode(compile_spec)
+        self._delegate = decode_specs(compile_spec)
         if neutron_target_spec is None:
             neutron_target_spec = NeutronTargetSpec(self._delegate.options.target)
         self.delegation_spec = DelegationSpec(NeutronBackend.__name__, compile_spec)

@@ -9,7 +9,7 @@ from typing import Protocol
 from openneutron import targets
 from openneutron.compiler import Compiled, Prepared, prepared
 from openneutron.compiler.select.select import Refused, Trial
-from openneutron.device.cache import programs
+from openneutron.device import cache
 from openneutron.device.converter.kernel_selections import check_target, selection_of
 from openneutron.ir import Graph
 from openneutron.isa import Program
@@ -99,7 +99,7 @@ class OpenConverter:
         def first_stages() -> Prepared:
             return trial if isinstance(trial, Prepared) else prepared(graph, trial)
 
-        compiled = programs.compiled(graph, first_stages, targets.get(options.target), options)
+        compiled = cache.compiled(graph, first_stages, targets.get(options.target), options)
         return Conversion(
             compiled.program,
             graph.inputs,

@@ -15,8 +15,8 @@ from openneutron.compiler.cost.cycles import cpu_rows
 from openneutron.compiler.legalize.partition import OnNpu, Partitioning, operator_title
 from openneutron.compiler.legalize.quantize import as_asked
 from openneutron.compiler.search.fitted import over_budget
+from openneutron.device import cache
 from openneutron.device import converter as converters
-from openneutron.device.cache import programs
 from openneutron.device.converter import Conversion
 from openneutron.device.converter.fallback import owner_of
 from openneutron.device.mixed.tables import folded, partitioned, with_tables
@@ -220,7 +220,7 @@ def _compiled(
     with step("Compiling", len(graphs)):
         for done, (graph, first_stages) in enumerate(graphs, 1):
             try:
-                parts.append(programs.compiled(graph, first_stages, target, options))
+                parts.append(cache.compiled(graph, first_stages, target, options))
             except BudgetError as error:
                 too_large.append(error)
             advance(done, len(graphs))

@@ -20,9 +20,9 @@ from openneutron.ir import Graph
 from openneutron.options import CALLER, CompileOptions, QuantizationOptions
 from openneutron.pytorch.graph.program import CHANNELS_LAST, is_dequantize, is_quantize, model_name, stored_type, title
 from openneutron.pytorch.lower.lower import Lowered
+from openneutron.pytorch.nxp_backend import CompiledPartition
 from openneutron.pytorch.operators.rules.context import Value
-from openneutron.pytorch.partition.compiled import CompiledPartition
-from openneutron.pytorch.quantizer.measures import copied, copy_of, quantized_with
+from openneutron.pytorch.quantizer.calibrate import copied, copy_of, quantized_with
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
 from openneutron.pytorch.source.exporting import AtenGraph, ModelInputs, lifted, restore
 from openneutron.targets import Target

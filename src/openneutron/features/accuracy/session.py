@@ -26,7 +26,7 @@ from openneutron.features.accuracy.report import AccuracyReport, Cost, RepairRep
 from openneutron.features.evaluation.metrics import Metric
 from openneutron.options import DataOptions, QuantizationOptions, Request, changed
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
-from openneutron.pytorch.quantizer.measures import MEASURES, quantizer_for
+from openneutron.pytorch.quantizer.calibrate import MEASURES, quantizer_for
 from openneutron.pytorch.source.calibration_data import Calibration, CalibrationData, samples
 from openneutron.pytorch.source.exporting import AtenGraph, ModelInputs, Run, aten_graph, export, lifted
 

@@ -13,7 +13,7 @@ from torch.fx import Graph, Node
 
 from openneutron.compiler.select.select import Refused, Trial
 from openneutron.device.converter.fallback import owner_of
-from openneutron.pytorch.backend.compile_spec import DelegateOptions
+from openneutron.pytorch.backend.neutron_target_spec import DelegateOptions
 from openneutron.pytorch.graph.program import (
     LEFT_FLOAT,
     NOT_DELEGATED,

@@ -41,7 +41,7 @@ from openneutron.pytorch.operators.annotations import (
     is_int8_alone,
 )
 from openneutron.pytorch.operators.rules.context import ACTIVATIONS, is_fused_clamp
-from openneutron.pytorch.quantizer import settings
+from openneutron.pytorch.quantizer import specs
 from openneutron.pytorch.quantizer.heads import split_heads, split_layers
 from openneutron.pytorch.quantizer.observers import fixed_parameters
 from openneutron.pytorch.quantizer.passes import batch_norm  # noqa: F401  (a user's prepare_pt2e)
@@ -57,10 +57,13 @@ from openneutron.pytorch.quantizer.precision import (
     leave_positions_float,
     share_states,
 )
-from openneutron.pytorch.quantizer.settings import Choice, Overrides, QuantizationConfig, Usual
 from openneutron.pytorch.quantizer.specs import (
     REACHES,
+    Choice,
     ChosenSpec,
+    Overrides,
+    QuantizationConfig,
+    Usual,
     act_qspec,
     activation_spec,
     bias_spec,
@@ -135,7 +138,7 @@ class NeutronQuantizer(Quantizer):
         check_choice("converter", converter, CONVERTERS)
         self.neutron_target_spec = neutron_target_spec or NeutronTargetSpec()
         self.is_qat, self.observer, self.activations, self.converter = is_qat, observer, activations, converter
-        self._overrides, self._names = Overrides(), settings.NO_NAMES
+        self._overrides, self._names = Overrides(), specs.NO_NAMES
         self.samples: FirstSamples | None = None
         self._positions: Set[Node] = frozenset()
         self._joins: Set[Node] = frozenset()
@@ -149,28 +152,28 @@ class NeutronQuantizer(Quantizer):
 
     def set_module_name(self, name: str, config: QuantizationConfig | None) -> Self:
         """Set how everything in a module (``features.3``) is quantized; None keeps it float."""
-        return self._having(settings.module_name(name, config, "set_module_name"))
+        return self._having(specs.module_name(name, config, "set_module_name"))
 
     def set_module_type(self, kind: type | str, config: QuantizationConfig | None) -> Self:
         """Set how everything in modules of a class is quantized; None keeps it float."""
-        return self._having(settings.module_type(kind, config, "set_module_type"))
+        return self._having(specs.module_type(kind, config, "set_module_type"))
 
     def set_operator(self, target: object, config: QuantizationConfig | None) -> Self:
         """Set how an operator (an overload, an operator with all its overloads, or the name of either) is quantized.
 
         None keeps the operator float and whole.
         """
-        return self._having(settings.operator(target, config, "set_operator"))
+        return self._having(specs.operator(target, config, "set_operator"))
 
     set_operator_type = set_operator
 
     def keep_float(self, *items: object) -> Self:
         """Keep modules (names, classes) and operators (``aten.softmax.int``) float."""
         for item in items:
-            self._having(settings.any_of(item, None, "keep_float"))
+            self._having(specs.any_of(item, None, "keep_float"))
         return self
 
-    def _having(self, override: settings.Override) -> Self:
+    def _having(self, override: specs.Override) -> Self:
         self._overrides = self._overrides.having(override)
         return self
 
@@ -181,7 +184,7 @@ class NeutronQuantizer(Quantizer):
         """
         check_graph(model)
         if self._overrides:
-            self._names |= settings.names_in(model)
+            self._names |= specs.names_in(model)
             self._overrides.mark(model)
 
     def keeps_float(self, node: Node) -> bool:
@@ -237,10 +240,10 @@ class NeutronQuantizer(Quantizer):
                 self._annotate_node(node, rule, config, constants)
         if model.graph.find_nodes(op="call_function", target=torch.ops.aten.copy_.default):
             share_states(model)
-        settings.mark_left_float(model, constants)
+        specs.mark_left_float(model, constants)
         if self._overrides:
-            settings.unmark(model)
-        self._names = settings.NO_NAMES
+            specs.unmark(model)
+        self._names = specs.NO_NAMES
         return model
 
     def validate(self, model: GraphModule) -> None:

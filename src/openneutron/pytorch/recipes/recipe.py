@@ -25,8 +25,7 @@ from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.edge_passes.remove_io_quant_ops_pass import RemoveIOQuantOpsPass
 from openneutron.pytorch.neutron_partitioner import NeutronPartitioner
 from openneutron.pytorch.nxp_backend import core_aten_ops_exception_list, generate_neutron_compile_spec
-from openneutron.pytorch.quantizer.calibrate import begun, ended, set_training, with_biases, with_modes
-from openneutron.pytorch.quantizer.measures import quantizer_for
+from openneutron.pytorch.quantizer.calibrate import begun, ended, quantizer_for, set_training, with_biases, with_modes
 from openneutron.pytorch.quantizer.neutron_quantizer import NeutronQuantizer
 from openneutron.pytorch.quantizer.passes.batch_norm import FoldBatchNorm
 
