@@ -56,8 +56,7 @@ def work_of_shape(name: str, shape: Shape, bits: int, head_bits: int, group: int
 def bound_by(found: Phase) -> str:
     """Return what the lower bound of a phase comes from."""
     read, _ = Speeds().together(any(part.on_npu for part in found.parts))
-    moved = sum(part.size_bytes for part in found.parts)
-    return "bytes over DDR" if moved / read >= found.bound * (1 - 1e-9) else "multiplications"
+    return "bytes over DDR" if found.is_bound_by_memory(read) else "multiplications"
 
 
 def lines() -> Iterator[tuple[str, ...]]:

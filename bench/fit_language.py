@@ -21,13 +21,13 @@ from openneutron import targets
 from openneutron.compiler.cost.language import FILE, Counted
 from openneutron.isa import decode
 from openneutron.isa.microcode import Microcode
-from openneutron.language.decoder import Activation, Decoder, Rotary, rotary_angles
-from openneutron.language.phases import calls_of
+from openneutron.language.decoder import Activation, Decoder
 from openneutron.language.program import Plan, compiled, never
+from openneutron.language.times import calls_of
 from tests.cortex_m33.boards import CORTEX_M33
 from tests.cortex_m33.cases import Case, Flag, run
 from tests.cortex_m33.firmware import image, library
-from tests.language.random_decoders import Drawing, random_decoder
+from tests.language.random_decoders import llama_drawing, random_decoder
 
 TITLE = "Instructions of language models' kernels on a Cortex-M33"
 
@@ -67,24 +67,7 @@ def decoders() -> Iterator[Decoder]:
 def wide(width: int, heads: int, groups: int, size: int, hidden: int, bits: int, seed: int) -> Decoder:
     """Return a decoder of one layer in the form of Llama."""
     random, context = np.random.default_rng(seed), 64
-    drawing = Drawing(
-        random=random,
-        width=width,
-        heads=heads,
-        groups=groups,
-        size=size,
-        context=context,
-        bits=bits,
-        centred=False,
-        is_gated=True,
-        has_bias=False,
-        is_parallel=False,
-        has_own_norm=True,
-        has_head_norms=False,
-        has_after_norms=False,
-        rotary=Rotary(rotary_angles(10000.0 ** (-np.arange(0, size, 2) / size), context)),
-        hidden=(hidden,),
-    )
+    drawing = llama_drawing(random, width, heads, groups, size, context, bits, hidden=(hidden,))
     embedding = drawing.matrix(128, width)
     return Decoder(
         f"wide {seed}", (drawing.layer(),), embedding, embedding, drawing.norm(width), heads, groups, size, context, Activation.SILU,

@@ -13,7 +13,7 @@ from transformers import LlamaConfig
 import openneutron.llm
 from openneutron import targets
 from openneutron.isa import decode
-from openneutron.language.phases import modelled
+from openneutron.language.times import modelled
 from tests.language.trained import SHAPE
 
 CHIP, CONTEXT, ROWS = "imxrt700", 256, 16

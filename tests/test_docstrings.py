@@ -64,7 +64,7 @@ RESULTS = (
     ("openneutron.api.litert", "CompiledLiteRTModel"),
     ("openneutron.api.load", "LoadedFile"),
     ("openneutron.api.pytorch", "CompiledModel"),
-    ("openneutron.features.export", "Bundle"),
+    ("openneutron.features.export.bundle", "Bundle"),
     ("openneutron.features.report", "Summary"),
 )
 """The classes of the objects that public functions return."""

@@ -32,7 +32,7 @@ using executorch::runtime::BackendExecutionContext;
 constexpr uint8_t kEventFactsVersion = 1;
 constexpr size_t kIndexDigits = 11; // of an event's number, and a blank
 
-// The beginning of an event's metadata, little-endian; src/openneutron/features/profile/events.py reads it.
+// The beginning of an event's metadata, little-endian; src/openneutron/features/profile/profile.py reads it.
 struct EventFacts {
   uint8_t function_code; // as in the one byte of other programs
   uint8_t version;

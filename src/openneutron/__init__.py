@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from openneutron.api.evaluate import evaluate as evaluate
     from openneutron.api.load import load as load
     from openneutron.api.share_arena import share_arena as share_arena
-    from openneutron.features.export import export_bundle as export_bundle
+    from openneutron.features.export.bundle import export_bundle as export_bundle
     from openneutron.options import CompileOptions as CompileOptions
     from openneutron.options import DataOptions as DataOptions
     from openneutron.options import DelegationOptions as DelegationOptions
@@ -38,7 +38,7 @@ _HOMES = {
     "InputOptions": "openneutron.options",
     "LoadingOptions": "openneutron.options",
     "OutputOptions": "openneutron.options",
-    "export_bundle": "openneutron.features.export",
+    "export_bundle": "openneutron.features.export.bundle",
 }
 """The module of each name that this package exports. A module is imported on first use of its name: importing torch
 takes seconds, and the compiler path must work without torch."""

@@ -22,9 +22,9 @@ from openneutron.device.files import write
 from openneutron.device.third_party import needs_pytorch
 from openneutron.errors import InvalidOptionError
 from openneutron.language.decoder import Decoder
+from openneutron.language.generation import TOKENIZER, identity
 from openneutron.language.model import Interface
 from openneutron.language.program import Plan, compiled
-from openneutron.language.text import TOKENIZER, identity
 from openneutron.language.times import chooser
 from openneutron.options import CompileOptions
 from openneutron.targets import described, host_alone, host_with_jobs

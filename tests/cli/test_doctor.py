@@ -14,8 +14,8 @@ import pytest
 
 from openneutron import targets
 from openneutron.device.third_party import EXTRAS
-from openneutron.features.doctor import installation as checks
-from openneutron.features.doctor.installation import Check, Requirement, State
+from openneutron.features.doctor import command as checks
+from openneutron.features.doctor.command import Check, Requirement, State
 from openneutron.features.report.text import plain
 from tests.cli.conftest import Command
 
@@ -158,12 +158,12 @@ def test_compiler_and_simulator_agree_with_litert() -> None:
 
 
 def test_exit_code_says_whether_everything_works(openneutron: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("openneutron.features.doctor.installation.all_checks", lambda _: [FINE])
+    monkeypatch.setattr("openneutron.features.doctor.command.all_checks", lambda _: [FINE])
     ended = openneutron("doctor")
     assert ended.code == 0
     assert ended.out.splitlines()[-1] == "Everything works: try `openneutron compile cifarnet`."
     broken = Check("torch", State.BROKEN, "not installed", "==2.13.0", "pip install it")
-    monkeypatch.setattr("openneutron.features.doctor.installation.all_checks", lambda _: [FINE, broken])
+    monkeypatch.setattr("openneutron.features.doctor.command.all_checks", lambda _: [FINE, broken])
     ended = openneutron("doctor")
     assert ended.code == 1
     assert ended.out.splitlines()[-3:] == [

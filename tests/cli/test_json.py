@@ -96,9 +96,9 @@ def test_the_output_for_two_reports_follows_the_schema(openneutron: Command, com
 
 
 def test_the_findings_of_doctor_follow_the_schema(openneutron: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    from openneutron.features.doctor import installation
+    from openneutron.features.doctor import command as doctor
 
-    monkeypatch.setattr(installation, "all_checks", lambda _progress: [installation.platform_check()])
+    monkeypatch.setattr(doctor, "all_checks", lambda _progress: [doctor.platform_check()])
     data = json.loads(openneutron("doctor", "--json").out)
     assert list(violations(data, schema())) == []
 

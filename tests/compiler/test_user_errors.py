@@ -41,8 +41,8 @@ ABOUT = {
         ("options/frames.py", "__post_init__", "InvalidOptionError"): 2,
         ("options/frames.py", "steps_of", "InvalidOptionError"): 3,
         ("options/frames.py", "parse", "InvalidOptionError"): 2,
-        ("options/quantization_file.py", "_checked", "InvalidOptionError"): 4,
-        ("options/quantization_file.py", "entries_in", "InvalidOptionError"): 1,
+        ("options/flags.py", "_checked", "InvalidOptionError"): 4,
+        ("options/flags.py", "entries_in", "InvalidOptionError"): 1,
     },
     "a graph that was not partitioned": {("compiler/driver.py", "_legalized", "InvalidModelError"): 1},
     "a graph of a type that the chip does not have, partitioned for another chip or for none": {

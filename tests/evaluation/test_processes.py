@@ -18,8 +18,7 @@ from openneutron.errors import InvalidOptionError
 from openneutron.features.evaluation import Evaluation, processes
 from openneutron.features.evaluation.job import NPU, TFLITE, Job, Side, evaluated
 from openneutron.features.evaluation.processes import _Pool
-from openneutron.features.evaluation.records import Failure, Record
-from openneutron.features.evaluation.samples import DataSet, shards
+from openneutron.features.evaluation.samples import DataSet, Failure, Record, shards
 from tests.evaluation.conftest import SAMPLES
 
 

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from openneutron.features.export import export_bundle, read
+from openneutron.features.export import read
+from openneutron.features.export.bundle import export_bundle
 from tests.export.bundles import built, run
 
 MAIN = Path(__file__).parent / "stream_main.c"

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import openneutron
-from openneutron.features.export import export_bundle
+from openneutron.features.export.bundle import export_bundle
 from openneutron.features.export.read import read_pte
 from openneutron.options import DelegationOptions, QuantizationOptions
 from tests.export.bundles import cifarnet, host_program, piped

@@ -14,7 +14,7 @@ import pytest
 from openneutron import targets
 from openneutron.cli import main
 from openneutron.compiler import CompileOptions, compile_graph
-from openneutron.features.export import export_bundle
+from openneutron.features.export.bundle import export_bundle
 from openneutron.isa.microcode import facts_of
 from scripts.published_networks import cifarnet
 from tests.export.bundles import built, compiled_tflite, execute, run

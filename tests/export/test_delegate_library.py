@@ -6,7 +6,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from openneutron.features.export import export_bundle
+from openneutron.features.export.bundle import export_bundle
 from openneutron.pytorch.run.delegate import executorch_package
 from tests.export.bundles import cifarnet
 from tests.support.tools import required

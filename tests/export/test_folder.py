@@ -16,7 +16,7 @@ from openneutron import litert, targets
 from openneutron.cli import main
 from openneutron.compiler import compile_graph
 from openneutron.errors import InvalidOptionError
-from openneutron.features.export import export_bundle
+from openneutron.features.export.bundle import export_bundle
 from openneutron.features.export.readme import WORDS
 from scripts.published_networks import cifarnet
 from tests.support.litert_files import graph_file

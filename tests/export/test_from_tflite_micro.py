@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from openneutron.compiler import compile_graph
-from openneutron.features.export import export_bundle
+from openneutron.features.export.bundle import export_bundle
 from scripts.published_networks import cifarnet
 from tests.export.bundles import host_objects
 from tests.support import oracle

@@ -13,11 +13,11 @@ import pytest
 
 from openneutron import targets
 from openneutron.errors import InvalidOptionError
-from openneutron.features.export import export_bundle
+from openneutron.features.export.bundle import export_bundle
 from openneutron.isa import Program, decode
 from openneutron.language.model import Interface
-from openneutron.language.phases import calls_of
 from openneutron.language.program import Plan, compiled, never
+from openneutron.language.times import calls_of
 from openneutron.options import CompileOptions
 from openneutron.pytorch.language.package import packaged
 from tests.export.bundles import SANITIZERS, built, checked_on_the_host, execute, host_program

@@ -12,7 +12,7 @@ import pytest
 
 from openneutron.compiler import compile_graph
 from openneutron.errors import InvalidModelError
-from openneutron.features.export import export_bundle
+from openneutron.features.export.bundle import export_bundle
 from tests.fuzz import driver
 from tests.support import aarch64, random_graphs
 from tests.support.litert_files import graph_file

@@ -12,7 +12,7 @@ import pytest
 
 from openneutron import targets
 from openneutron.compiler import CompileOptions, compile_graph
-from openneutron.features.export import export_bundle
+from openneutron.features.export.bundle import export_bundle
 from scripts.published_networks import Chain
 from tests.export.bundles import built, cifarnet_of, run
 from tests.support.litert_files import graph_file

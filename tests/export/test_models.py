@@ -19,7 +19,7 @@ from openneutron import litert, targets
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.device.simulator import Simulator
 from openneutron.errors import InvalidModelError
-from openneutron.features.export import export_bundle
+from openneutron.features.export.bundle import export_bundle
 from openneutron.features.export.deployment import Place, Where
 from openneutron.features.export.read import read_pte
 from openneutron.features.profile.profile import read_device_csv

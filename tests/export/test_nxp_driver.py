@@ -18,7 +18,7 @@ import yaml
 from openneutron import litert, targets
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.errors import InvalidModelError, InvalidOptionError, InvalidProgramError, OpenNeutronError
-from openneutron.features.export import export_bundle
+from openneutron.features.export.bundle import export_bundle
 from openneutron.ir import Graph
 from openneutron.isa import Program
 from tests.export.bundles import TEMPLATES, execute

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from openneutron.features.export import export_bundle
+from openneutron.features.export.bundle import export_bundle
 from tests.export.bundles import cifarnet, cifarnet_of, execute
 from tests.support.tools import required
 

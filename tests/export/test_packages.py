@@ -21,7 +21,7 @@ import yaml
 import openneutron
 from openneutron import __version__, litert, targets
 from openneutron.compiler import CompileOptions, compile_graph
-from openneutron.features.export import export_bundle
+from openneutron.features.export.bundle import export_bundle
 from scripts.published_networks import Chain
 from tests.export.bundles import TEMPLATES, execute
 from tests.support import oracle

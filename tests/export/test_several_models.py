@@ -10,7 +10,7 @@ import pytest
 
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.errors import InvalidOptionError
-from openneutron.features.export import export_bundle
+from openneutron.features.export.bundle import export_bundle
 from scripts.published_networks import Chain
 from tests.export.bundles import SANITIZERS, checked_on_the_host, host_program
 from tests.support import oracle

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from openneutron.features.export import export_bundle, read
+from openneutron.features.export import read
+from openneutron.features.export.bundle import export_bundle
 from openneutron.isa import aligned
 from tests.export.bundles import SANITIZERS, built, checked_on_the_host, host_program, run
 from tests.support.stream_files import compiled_stream

@@ -10,7 +10,7 @@ import pytest
 
 from openneutron.cli import main
 from openneutron.compiler import compile_graph
-from openneutron.features.export import export_bundle
+from openneutron.features.export.bundle import export_bundle
 from openneutron.features.export.deployment import Quantization
 from openneutron.ir import Graph, Node, constant
 from tests.export.bundles import SANITIZERS, built, constant_bytes, host_program, piped, run

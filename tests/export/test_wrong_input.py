@@ -18,7 +18,7 @@ from openneutron.cli import main
 from openneutron.device import pte
 from openneutron.device.mixed import compile_file
 from openneutron.errors import InvalidModelError, OpenNeutronError
-from openneutron.features.export import export_bundle
+from openneutron.features.export.bundle import export_bundle
 from openneutron.features.export.read import read_pte
 from openneutron.isa.rows import MAGIC
 from openneutron.options import DelegationOptions

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from openneutron.language import floats
 from openneutron.language.decoder import Decoder
 from openneutron.language.quantization import dequantized, quantize
+from openneutron.language.repair import logits as logits_in_floats
 
 WIDE: dict[str, Any] = {
     "vocab_size": 160,
@@ -99,4 +99,4 @@ def logits(model: torch.nn.Module, tokens: list[int]) -> np.ndarray[Any, Any]:
 
 def exact_logits(decoder: Decoder, tokens: list[int]) -> Any:
     """Return the logits of a decoder's weights in float64, with no rounding between the steps."""
-    return floats.logits(decoder, tokens, rounds=False, dtype=np.float64)
+    return logits_in_floats(decoder, tokens, rounds=False, dtype=np.float64)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -113,6 +114,30 @@ def rotary_of(random: np.random.Generator, size: int, context: int) -> Rotary | 
     frequencies = 10000.0 ** (-np.arange(0, rotated, 2) / rotated)
     rows = context + int(random.integers(0, 5))
     return Rotary(rotary_angles(frequencies, rows, float(random.choice((1.0, 1.2)))), bool(random.random() < 0.4))
+
+
+def llama_drawing(
+    random: np.random.Generator, width: int, heads: int, groups: int, size: int, context: int, bits: int, **more: Any
+) -> Drawing:
+    """Return the drawing of layers in the form of Llama; ``more`` are further fields of ``Drawing``."""
+    return Drawing(
+        random=random,
+        width=width,
+        heads=heads,
+        groups=groups,
+        size=size,
+        context=context,
+        bits=bits,
+        centred=False,
+        is_gated=True,
+        has_bias=False,
+        is_parallel=False,
+        has_own_norm=True,
+        has_head_norms=False,
+        has_after_norms=False,
+        rotary=Rotary(rotary_angles(10000.0 ** (-np.arange(0, size, 2) / size), context)),
+        **more,
+    )
 
 
 def random_decoder(seed: int) -> Decoder:

@@ -15,10 +15,9 @@ from openneutron.device.device_model import DeviceModel
 from openneutron.errors import InvalidModelError
 from openneutron.features.generate import command
 from openneutron.language.decoder import Matrix
-from openneutron.language.generation import generate, tokens
+from openneutron.language.generation import Tokenizer, generate, identity, tokens
 from openneutron.language.model import Interface, LanguageModel
 from openneutron.language.program import Plan, compiled, never
-from openneutron.language.text import Tokenizer, identity
 from openneutron.language.times import Share
 from openneutron.pytorch.language.package import packaged
 from openneutron.pytorch.run import delegate

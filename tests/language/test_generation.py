@@ -13,9 +13,8 @@ import pytest
 
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.language.decoder import Floats
-from openneutron.language.generation import Sampling, pieces, tokens
+from openneutron.language.generation import Sampling, TextStream, Tokenizer, chat, pieces, tokens
 from openneutron.language.model import Interface
-from openneutron.language.text import TextStream, Tokenizer, chat
 from tests.language.text_models import CONTEXT, PROMPT, ROWS, decoder, reference_model, tokenizer
 
 

@@ -12,8 +12,8 @@ from openneutron.compiler.cost import language
 from openneutron.isa import decode
 from openneutron.isa.microcode import Microcode
 from openneutron.language import program
-from openneutron.language.phases import calls_of, modelled, on_core
 from openneutron.language.program import Plan, compiled, never
+from openneutron.language.times import calls_of, modelled, on_core
 from openneutron.targets import Target
 from tests.language.random_decoders import random_decoder
 

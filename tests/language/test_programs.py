@@ -8,10 +8,10 @@ import pytest
 
 from openneutron import targets
 from openneutron.device.simulator import Simulator
-from openneutron.language.decoder import Activation, Decoder, Rotary, rotary_angles
+from openneutron.language.decoder import Activation, Decoder
 from openneutron.language.program import Plan, compiled, never
 from tests.fuzz import language
-from tests.language.random_decoders import Drawing, int8_matrix, scaled
+from tests.language.random_decoders import int8_matrix, llama_drawing, scaled
 from tests.language.reference import Reference
 
 TOKENS = 200
@@ -27,23 +27,7 @@ def small(seed: int, bits: int) -> Decoder:
     """Return a decoder of two layers and width 64 with grouped queries, as Llama has them."""
     random = np.random.default_rng(seed)
     context = TOKENS + 10
-    drawing = Drawing(
-        random=random,
-        width=64,
-        heads=4,
-        groups=2,
-        size=16,
-        context=context,
-        bits=bits,
-        centred=False,
-        is_gated=True,
-        has_bias=False,
-        is_parallel=False,
-        has_own_norm=True,
-        has_head_norms=False,
-        has_after_norms=False,
-        rotary=Rotary(rotary_angles(10000.0 ** (-np.arange(0, 16, 2) / 16), context)),
-    )
+    drawing = llama_drawing(random, 64, 4, 2, 16, context, bits)
     embedding = int8_matrix(scaled(random, 256, 64))
     return Decoder(
         name=f"small {seed}",

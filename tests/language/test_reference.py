@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from openneutron.language.floats import logits
+from openneutron.language.repair import logits
 from tests.language.random_decoders import random_decoder
 from tests.language.reference import Reference
 

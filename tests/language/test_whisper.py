@@ -19,12 +19,11 @@ from openneutron.cli import main
 from openneutron.device.simulator import Simulator
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.features.report.page.language import language_facts
-from openneutron.language.generation import heard, tokens
+from openneutron.language.generation import Tokenizer, heard, tokens
 from openneutron.language.model import LanguageModel
 from openneutron.language.model import found as found_in
 from openneutron.language.program import Plan, compiled, never
 from openneutron.language.sound import Encoder, Floats, log_mel, read_wav
-from openneutron.language.text import Tokenizer
 from openneutron.language.times import Attention, Product, Share, phase
 from openneutron.pytorch.language import whisper
 from openneutron.pytorch.language.decoder import Form

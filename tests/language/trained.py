@@ -29,9 +29,8 @@ import torch
 
 import openneutron.llm
 from openneutron.language.decoder import Decoder
-from openneutron.language.floats import logits
 from openneutron.language.generation import generate
-from openneutron.language.repair import Judged, divergences, log_softmax
+from openneutron.language.repair import Judged, divergences, log_softmax, logits
 from openneutron.pytorch.language.calibration import judged
 from openneutron.pytorch.language.decoder import decoder_of
 

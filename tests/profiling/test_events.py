@@ -9,7 +9,7 @@ import pytest
 
 from openneutron.errors import InvalidOptionError, InvalidProgramError
 from openneutron.features.profile import delegate_time_scale_converter, parse_delegate_metadata
-from openneutron.features.profile.events import call_event
+from openneutron.features.profile.profile import call_event
 from openneutron.isa.rows import KERNEL_BY_NAME
 
 JSON = b'{"bytes":90,"module":"features.0","operators":["aten.conv2d","aten.relu"],"lines":["net.py:12"]}'

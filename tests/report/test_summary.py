@@ -16,10 +16,9 @@ from openneutron.device.mixed import compile_file
 from openneutron.errors import BudgetError
 from openneutron.features.report import Summary, of_compiled_file
 from openneutron.features.report.latency import latency_text
-from openneutron.features.report.table import short_name
+from openneutron.features.report.table import count_text, duration_text, number_text, range_text, short_name, size_text
 from openneutron.features.report.text import calls_table, memory_table, on_cpu_table, plain, summary_rows
-from openneutron.features.report.units import count_text, duration_text, number_text, range_text, size_text
-from openneutron.features.sweep.shown import sweep_table
+from openneutron.features.sweep.command import sweep_table
 from openneutron.ir.graph import OnCpu
 from tests.support.litert_files import mixed_file
 from tests.support.oracle import TARGET

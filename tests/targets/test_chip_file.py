@@ -11,7 +11,7 @@ import pytest
 from openneutron import targets
 from openneutron.compiler import compile_graph
 from openneutron.errors import InvalidTargetError
-from openneutron.features.export import FORMS
+from openneutron.features.export.forms import FORMS
 from openneutron.isa import decode
 from openneutron.options import CompileOptions
 from openneutron.targets.target import KINDS, PORT_NAMES

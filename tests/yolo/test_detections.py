@@ -13,8 +13,7 @@ from PIL import Image
 from openneutron.device.data.preprocessing import Letterbox
 from openneutron.errors import InvalidModelError
 from openneutron.features.detection import Detector
-from openneutron.features.detection.detections import masks
-from openneutron.features.detection.drawing import drawn
+from openneutron.features.detection.detections import drawn, masks
 
 CLASSES = 4
 NAMES = str({number: f"class {number}" for number in range(CLASSES)})

@@ -25,12 +25,10 @@ from openneutron.errors import InvalidOptionError
 from openneutron.features.detection import Detector
 from openneutron.features.evaluation import processes
 from openneutron.features.evaluation.job import EXPORTED, FLOAT, INT8, NPU, PTE, TFLITE, Job, Side
-from openneutron.features.evaluation.metrics import MAP, usual
+from openneutron.features.evaluation.metrics import MAP, Precision, usual
 from openneutron.features.evaluation.metrics import metric as metric_of
-from openneutron.features.evaluation.precision import Precision
-from openneutron.features.evaluation.records import Failure, Record
 from openneutron.features.evaluation.results import Evaluation, pair_results, side_results, worst_classes
-from openneutron.features.evaluation.samples import DataSet, Shard, absolute, shards
+from openneutron.features.evaluation.samples import DataSet, Failure, Record, Shard, absolute, shards
 from openneutron.litert.write import pack
 from openneutron.options import BOXES, LoadingOptions, Progress, silent
 

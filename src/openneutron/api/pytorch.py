@@ -108,7 +108,7 @@ class Quantized:
         """Return the accuracy of the results on the samples; empty without a float module or samples."""
         if self.real is None or not self.samples:
             return ()
-        from openneutron.features.accuracy.outputs import measured
+        from openneutron.features.accuracy.analysis import measured
 
         return measured(self.real, self.module, self.samples)
 

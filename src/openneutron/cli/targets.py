@@ -14,8 +14,7 @@ from rich.text import Text
 from openneutron import targets
 from openneutron.cli import output
 from openneutron.compiler.cost import estimate
-from openneutron.features.report.table import Column, Table, right
-from openneutron.features.report.units import plural
+from openneutron.features.report.table import Column, Table, plural, right
 from openneutron.targets import Number, Target
 from openneutron.targets.target import Words
 

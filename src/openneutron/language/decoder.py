@@ -28,9 +28,10 @@ MOST_HEAD_SIZE = 512
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Matrix:
-    """Quantized weights of a linear layer, or of an embedding: int8 ``values`` [N, K] with a float32 scale for each row.
+    """Quantized weights of a linear layer or of an embedding: int8 ``values`` [N, K], and a float32 scale for each row.
 
-    ``int4`` has the 4-bit weights in groups that the NPU decodes to ``values``; None: the weights have 8 bits. ``bias`` is float32 [N]; None: 0.
+    ``int4`` has 4-bit weights in groups along a row; the NPU decodes them to ``values``. It is None if the weights have 8 bits. ``bias`` is
+    float32 [N]; None stands for 0.
     """
 
     values: Bytes = field(repr=False)
@@ -52,7 +53,7 @@ class Matrix:
 
     @property
     def group(self) -> int:
-        """Return the columns that share a decode scale; 0 for weights of 8 bits."""
+        """Return the number of columns in a group of int4 weights, which share a decode scale; 0 for weights of 8 bits."""
         return 0 if self.int4 is None else self.int4.group
 
     def __str__(self) -> str:
@@ -62,7 +63,10 @@ class Matrix:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Norm:
-    """The coefficients of RMSNorm, or with a ``bias`` of LayerNorm: float32 [C]. A model whose coefficients are offsets from 1 has 1 added here."""
+    """The float32 coefficients [C] of RMSNorm; with a ``bias``, those of LayerNorm.
+
+    Some models store coefficients as offsets from 1. Here 1 is added to them.
+    """
 
     scale: Floats = field(repr=False)
     bias: Floats | None = field(default=None, repr=False)
@@ -70,9 +74,10 @@ class Norm:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rotary:
-    """The angles of rotary embeddings. ``table`` is float32 [positions, rotated]: the cosines of rotated / 2 angles, then their sines.
+    """The table of a rotary position embedding: float32 [positions, rotated].
 
-    ``interleaved``: neighbouring values are pairs; otherwise value i and value i + rotated / 2.
+    A row has the cosines of ``rotated`` / 2 angles and then their sines. If ``interleaved``, values 2 i and 2 i + 1 form a pair; otherwise
+    values i and i + ``rotated`` / 2 do.
     """
 
     table: Floats = field(repr=False)
@@ -84,13 +89,13 @@ class Rotary:
 
 
 def rotary_angles(frequencies: npt.ArrayLike, positions: int, factor: float = 1.0) -> Floats:
-    """Return the table of ``Rotary``: the cosines and sines of position * frequency, times ``factor``, computed in float64."""
+    """Return the table of ``Rotary``: cosines and sines of position * frequency, each multiplied by ``factor``. Computed in float64."""
     angles = np.outer(np.arange(positions), np.asarray(frequencies, np.float64))
     return (np.concatenate([np.cos(angles), np.sin(angles)], axis=1) * factor).astype(np.float32)
 
 
 class Activation(Enum):
-    """The functions of the feed-forward block; the value is the parameter ``kind`` of activation_f32."""
+    """The activation functions of a feed-forward block. The value is the parameter ``kind`` of the kernel activation_f32."""
 
     SILU = 0
     GELU_TANH = 1
@@ -100,10 +105,11 @@ class Activation(Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cross:
-    """The cross attention of a layer, between its attention and its feed-forward block.
+    """The cross attention of a layer. It is computed after self attention and before the feed-forward block.
 
-    ``query`` [H D, C] reads the result of ``norm``; ``source`` [2 G D, width of the source] has the rows of keys, then those of values;
-    ``output`` is [C, H D].
+    ``query`` [H D, C] multiplies the result of ``norm``. ``source`` [2 G D, width of the source] multiplies the encoder's result: its first G D
+    rows give the keys, the others the values. ``output`` is [C, H D]. H is the number of query heads, G that of key heads, and D the size of a
+    head.
     """
 
     norm: Norm
@@ -114,15 +120,19 @@ class Cross:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layer:
-    """A decoder layer of width C.
+    """A decoder layer of width C, with H query heads, G key heads of size D, and F hidden values.
 
-    ``attention_norm`` comes before ``qkv`` [(H + 2 G) D, C], the queries, keys and values; ``output`` is [C, H D]. ``up`` is [F, C], or
-    [2 F, C] with the gate first, and ``down`` [C, F]. ``query_norm`` and ``key_norm`` are scales of D values for heads that are normalized.
-    A model whose blocks end with a norm has ``after_attention`` and ``after_mlp``. Without ``mlp_norm`` both blocks read the result of
-    ``attention_norm``; the feed-forward block then does not read the attention's result (parallel blocks). With ``is_parallel`` and an
-    ``mlp_norm``, it reads the layer's input through that norm. ``window`` is the number of positions that a token sees; 0: all.
-    ``rotary`` is None for a layer without rotary embedding. ``cross`` is None for a layer without cross attention; with it, blocks follow
-    each other, and none ends with a norm.
+    * ``attention_norm`` normalizes the input of ``qkv`` [(H + 2 G) D, C], whose rows give queries, keys and values. ``output`` is [C, H D].
+    * ``up`` is [F, C], or [2 F, C] with the gate's rows first. ``down`` is [C, F].
+    * ``query_norm`` and ``key_norm``: D coefficients of a norm over each head, or None.
+    * ``after_attention`` and ``after_mlp``: norms at the end of a block, in models that have them.
+    * ``mlp_norm`` normalizes the input of the feed-forward block. If it is None, the feed-forward block reads the result of ``attention_norm``,
+      and not the result of attention (parallel blocks).
+    * ``is_parallel``: the feed-forward block reads the layer's input through ``mlp_norm``, and not the result of attention.
+    * ``window``: the number of positions that a token attends to; 0 stands for all.
+    * ``rotary``: None for a layer without rotary embedding.
+    * ``cross``: None for a layer without cross attention. A layer with cross attention has no parallel blocks, and no norm at the end of a
+      block.
     """
 
     attention_norm: Norm
@@ -147,10 +157,10 @@ Place = tuple[int, str]
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """The result of a repair, which gives 8 bits to the matrices whose 4 bits cost the most.
+    """The result of a repair, which replaces the most harmful 4-bit matrices by 8-bit ones until a bound on the divergence holds.
 
-    ``places`` are these matrices. ``before`` and ``after`` are the mean KL divergences of the next token from the float model's, in nats a
-    token, without and with their 8 bits; ``most`` is the bound that was asked for.
+    ``places`` are the replaced matrices. ``before`` and ``after`` are the mean KL divergences of the next token from the float model's, in nats
+    per token, without and with the replacement. ``most`` is the requested bound.
     """
 
     places: tuple[Place, ...]
@@ -170,17 +180,17 @@ class Repair:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Decoder:
-    """A decoder-only language model, or with cross attention in its layers the decoder behind an encoder.
+    """A decoder-only language model; or, if its layers have cross attention, the decoder of an encoder-decoder model.
 
-    * ``embedding`` [vocabulary, C] and ``head`` [vocabulary, C]; the same object if they are tied. ``embedding_multiplier`` multiplies
-      each embedded value; ``positions`` is float32 [context, C] of learned positions, or None.
-    * ``heads`` of queries, ``groups`` heads of keys and of values, ``head_size`` values in each head.
-    * ``context``: the positions of the cache; ``source_positions``: those of the encoder's result, 0 without an encoder.
+    * ``embedding`` and ``head``, both [vocabulary, C]. They are the same object if the weights are tied. Embedded values are multiplied by
+      ``embedding_multiplier``. ``positions`` is float32 [context, C] of learned positions, or None.
+    * ``heads``: the number of query heads; ``groups``: of key heads and of value heads; ``head_size``: the values of a head.
+    * ``context``: the number of positions in the cache; ``source_positions``: of the encoder's result, 0 without an encoder.
     * ``centred``: norms are LayerNorm instead of RMSNorm.
-    * ``is_gated``: ``up`` of each layer has the gate's rows first.
-    * ``score_scale``, ``score_cap`` (0: none) and ``logit_cap`` (0: none).
-    * ``end_tokens``: the tokens that end a text; ``begin_token``: the token that begins one, or None.
-    * ``repair``: what a repair of int4 weights did, or None.
+    * ``is_gated``: the first half of the rows of each layer's ``up`` is the gate.
+    * ``score_scale`` multiplies attention scores. ``score_cap`` and ``logit_cap`` bound scores and logits softly; 0 stands for no bound.
+    * ``end_tokens``: the tokens that end a text; ``begin_token``: the token that begins a text, or None.
+    * ``repair``: the result of a repair of int4 weights, or None.
     """
 
     name: str
@@ -208,7 +218,7 @@ class Decoder:
 
     @property
     def source_width(self) -> int:
-        """Return the values of a row of the encoder's result; 0 without an encoder."""
+        """Return the number of values in a row of the encoder's result; 0 without an encoder."""
         return next((layer.cross.source.columns for layer in self.layers if layer.cross is not None), 0)
 
     @property
@@ -221,14 +231,14 @@ class Decoder:
 
     @property
     def cache_bytes(self) -> int:
-        """Return the bytes of the keys and values of all layers."""
+        """Return the size of the keys and values of all layers, in bytes."""
         crosses = sum(layer.cross is not None for layer in self.layers)
         positions = len(self.layers) * self.context + crosses * self.source_positions
         return positions * self.bytes_of_position
 
     @property
     def bytes_of_position(self) -> int:
-        """Return the bytes of the keys and values of a position in a layer, with their scales."""
+        """Return the size of the keys, the values and their scales of one position in one layer, in bytes."""
         return 2 * self.groups * (self.head_size + 4)
 
     def verify(self) -> None:
@@ -240,7 +250,7 @@ class Decoder:
             raise InvalidModelError(f"'{self.name}', {name}: {fact}.")
 
     def _mistakes(self) -> Iterator[tuple[str, str]]:
-        """Yield the parts outside the layers that do not fit, each with the fact."""
+        """Yield the name of each part outside the layers whose shape does not fit the model, with the reason."""
         if self.groups < 1 or self.heads % self.groups:
             yield "attention", f"{self.heads} heads of queries can't share {self.groups} heads of keys"
         if not 1 <= self.head_size <= MOST_HEAD_SIZE:
@@ -258,7 +268,7 @@ class Decoder:
             yield from _shape("positions", self.positions.shape, (self.context, self.width))
 
     def _of(self, number: int, layer: Layer) -> Iterator[tuple[str, str]]:
-        """Yield the parts of a layer that do not fit, each with the fact."""
+        """Yield the name of each part of a layer whose shape does not fit the model, with the reason."""
         inner, hidden, size = self.heads * self.head_size, layer.down.columns, self.head_size
         for name, matrix, rows, columns in (
             ("qkv", layer.qkv, inner + 2 * self.groups * size, self.width),
@@ -292,7 +302,7 @@ class Decoder:
                 yield f"layer {number}, rotary", fact
 
     def _of_cross(self, layer: Layer) -> Iterator[tuple[str, Matrix, int, int]]:
-        """Yield the matrices of a layer's cross attention, each with the rows and columns that it has to have."""
+        """Yield the matrices of a layer's cross attention: name, matrix, and the rows and columns that it must have."""
         inner, cross = self.heads * self.head_size, layer.cross
         if cross is not None:
             yield "cross query", cross.query, inner, self.width

@@ -54,7 +54,7 @@ class Interface:
     * ``begin_token``: the token that begins a text, or None; ``end_tokens``: the tokens that end one.
     * ``source``: the positions of an encoder's result and their values; None without an encoder.
     * ``prompt``: the tokens in front of each text behind an encoder.
-    * ``tokenizer``: the identity of the model's tokenizer (``language.text``); None where it was not known.
+    * ``tokenizer``: the identity of the model's tokenizer (``language.generation``); None where it was not known.
     * ``suppressed``: tokens that are never chosen; ``suppressed_first``: those that are not the first one behind the prompt.
     """
 

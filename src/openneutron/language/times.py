@@ -1,23 +1,24 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Model the time of a decoder on Cortex-A55 cores and NXP's NPU of i.MX 95, and choose the channels of each matrix that the NPU multiplies.
+"""Model the time of a decoder: on i.MX 95 by the speeds of its Cortex-A55 cores and NXP's NPU, on other cores by the instructions of each call.
 
-The model is that of ``bench/language_models.py``, whose constants ``python -m bench.estimates`` fits to the published runs of Qwen3-1.7B. A product
+The time on i.MX 95 also decides which channels of each matrix the NPU multiplies. Its model is that of ``bench/language_models.py``, whose constants ``python -m bench.estimates`` fits to the published runs of Qwen3-1.7B. A product
 takes the longer of its multiplications and the transfer of its weights; on the NPU also the dispatch of a job, and the cores' work for each value
 that the job reads or writes. Where both share a product, one core waits for the NPU, and the other cores multiply meanwhile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from math import exp, log, sqrt
 
+from openneutron.compiler.cost.language import ATTENTION, FOUR, LanguageCall, table
 from openneutron.compiler.rewrite.jobs import known_sizes
 from openneutron.device.neutron_jobs import split_k
 from openneutron.isa.microcode import Microcode
 from openneutron.language.decoder import Matrix
-from openneutron.targets import Target
+from openneutron.targets import Target, with_checksum
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +222,10 @@ class Phase:
     def tokens_per_second(self) -> float:
         return self.tokens / self.seconds
 
+    def is_bound_by_memory(self, bytes_per_second: float) -> bool:
+        """Return whether the lower bound is the transfer of the bytes of all parts, rather than the products."""
+        return sum(part.size_bytes for part in self.parts) / bytes_per_second >= self.bound * (1 - 1e-9)
+
 
 def seconds_of(of: Product, channels: int, tokens: int, speeds: Speeds = Speeds()) -> float:
     """Return the seconds of a product of so many tokens with its first ``channels`` on the NPU; 0: on the cores alone."""
@@ -337,3 +342,65 @@ def _attention(of: Attention, tokens: int, position: int, speeds: Speeds) -> Par
     size = 2.0 * mean * of.groups * (of.size + 4) * max(1.0, tokens / TOKENS_TOGETHER)
     seconds = max(products / speeds.products / speeds.all_hertz, size / speeds.read)
     return Part(of.name, seconds, size, products, False)
+
+
+def calls_of(microcode: Microcode) -> Iterator[tuple[str, LanguageCall]]:
+    """Yield each call of a decoder's program with its name."""
+    names = microcode.names or ("",) * len(microcode.operators)
+    for name, call in zip(names, microcode.operators, strict=True):
+        params = dict(zip(call.row.names, call.values, strict=True))
+        yield name, LanguageCall(call.row.name, params, microcode.buffers[call["output"]]["channels"])
+
+
+def modelled(microcode: Microcode, tokens: int, position: int, rows: int) -> tuple[str, Phase] | None:
+    """Return the chip of a program in words, and the modelled time of ``tokens`` tokens from ``position`` on in runs of at most ``rows``.
+
+    Return None for a program of no decoder, for a chip or an instruction set whose time is not modelled, for a decoder behind an encoder on a
+    core, and for a target that does not come with this package.
+    """
+    target = with_checksum(microcode.target)
+    if target is None or not any(call.row.name == ATTENTION for call in microcode.operators):
+        return None
+    if target.name.startswith(("imx95", "cortex-a55")):
+        return "i.MX 95 with six cores", phase(work_of(microcode), tokens, position, rows)
+    if target.cpu is None:
+        return None
+    known = table(target.cpu.instruction_set.value[0])
+    calls = [call for _, call in calls_of(microcode)]
+    if any(call.form(1) not in known or call.form(FOUR) not in known or call.params.get("cross") for call in calls):
+        return None
+    title = target.title.removeprefix("NXP ")
+    return f"{title} at {target.clock.value:g} MHz", on_core(microcode, target, tokens, position, rows)
+
+
+def on_core(microcode: Microcode, target: Target, tokens: int, position: int, rows: int) -> Phase:
+    """Return the modelled time on a core, on whose instruction set the forms of all calls are counted.
+
+    The bound is the longer of the reading of all weights and of the products at the most that the core computes in a cycle.
+    """
+    assert target.cpu is not None
+    cpu, hertz = target.cpu, 1e6 * target.clock.value
+    read = target.constants_home.bandwidth.value * hertz
+    runs = [(min(rows, tokens - first), position + first) for first in range(0, tokens, rows)]
+    found: dict[str, Part] = {}
+    least = most = 0.0
+    for name, call in calls_of(microcode):
+        seconds = products = size = 0.0
+        for count, first in runs:
+            instructions = call.instructions(count, first, cpu.instruction_set.value[0])
+            assert instructions is not None
+            computing = (instructions + cpu.call_instructions.value) * cpu.instruction_cycles.value / hertz
+            reading = call.weight_bytes(count) / read
+            seconds += max(computing, reading)
+            most += computing + reading
+            size += call.weight_bytes(count)
+            products += call.work(count, first).products
+        least += seconds
+        kind = name.rpartition(".")[2]
+        so_far = found.get(kind, Part(kind, 0.0, 0.0, 0.0, False))
+        found[kind] = Part(kind, so_far.seconds + seconds, so_far.size_bytes + size, so_far.products + products, False)
+    parts, error = tuple(found.values()), 1 + cpu.error.value / 100
+    bound = max(
+        sum(part.size_bytes for part in parts) / read, sum(part.products for part in parts) / cpu.macs.value / hertz
+    )
+    return Phase(tokens, parts, least, least / error, most * error, bound)

@@ -546,13 +546,13 @@ class QuantizationOptions:
         Raises:
             InvalidOptionError: The file can't be read, or has a wrong entry.
         """
-        from openneutron.options.quantization_file import entries_in
+        from openneutron.options.flags import entries_in
 
         return cls(**entries_in(path))
 
     def to_file(self) -> dict[str, Any]:
         """Return the entries of a quantization file with these options, for JSON; those at their defaults are left out."""
-        from openneutron.options.quantization_file import entries_of
+        from openneutron.options.flags import entries_of
 
         names = changed(self)
         return entries_of({name: getattr(self, name) for name in names})

@@ -258,7 +258,7 @@ class RepairReport:
 
 def repair_table(report: RepairReport) -> RenderableType:
     """Return the table of a repair with a row for each measure, in the order in which the measures were chosen."""
-    from openneutron.features.report.units import range_text, size_text
+    from openneutron.features.report.table import range_text, size_text
 
     reached = "reached" if report.is_reached else "not reached"
     measures = f"with these measures {report.after_db:.1f} dB" if report.chosen else "without a measure"

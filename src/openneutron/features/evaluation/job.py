@@ -18,10 +18,8 @@ from openneutron.device.data import Sample, Source
 from openneutron.device.mixed import FileSimulator
 from openneutron.device.third_party import needs_pytorch, suppressed
 from openneutron.errors import InvalidOptionError, OpenNeutronError
-from openneutron.features.evaluation.metrics import Metric, class_of, metric
-from openneutron.features.evaluation.precision import Precision
-from openneutron.features.evaluation.records import Failure, Record, SideRecord, compared, found
-from openneutron.features.evaluation.samples import DataSet, Shard
+from openneutron.features.evaluation.metrics import Metric, Precision, class_of, metric
+from openneutron.features.evaluation.samples import DataSet, Failure, Record, Shard, SideRecord, compared, found
 from openneutron.ir import QuantParams, Tensor
 
 

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The evaluation of shards in parallel: in processes on this computer, and on the workers of a Dask scheduler."""
+"""The evaluation of shards in parallel: in processes on this computer, and on the workers of a Dask scheduler.
+
+``python -m`` of this module is such a process. The parent writes pickles to its stdin: the bytes of a job, and then shards. The process writes
+pickles to stdout: READY, and then an answer for each shard. Both run this package as the same user, so that pickles are safe.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +21,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from openneutron.errors import InvalidOptionError, MissingToolError
-from openneutron.features.evaluation import worker
-from openneutron.features.evaluation.job import Answer, cores, evaluated
+from openneutron.features.evaluation.job import Answer, cores, evaluated, open_early
 from openneutron.features.evaluation.samples import Shard
 
 MOST_LOSSES = 3
@@ -162,7 +165,7 @@ class _Pool:
         }
         with self._lock:
             child = subprocess.Popen(
-                [sys.executable, "-P", "-m", worker.__name__],
+                [sys.executable, "-P", "-m", __name__],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -274,3 +277,28 @@ def _answer(future: Any, address: str) -> Answer:
             f"scheduler: the workers of '{address}' can't evaluate a shard: {type(error).__name__}: {words}"
         ) from error
     return found
+
+
+READY = "ready"
+"""What a process writes when it has opened the job."""
+
+
+def main() -> None:
+    """Evaluate shards from stdin until stdin ends."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what libraries print must not get between the answers
+    try:
+        job: bytes = pickle.load(sys.stdin.buffer)
+        open_early(job)
+        pickle.dump(READY, answers)
+        answers.flush()
+        while True:
+            shard: Shard = pickle.load(sys.stdin.buffer)
+            pickle.dump(evaluated(job, shard), answers)
+            answers.flush()
+    except (EOFError, BrokenPipeError):  # the parent has what it needs, or is gone
+        return
+
+
+if __name__ == "__main__":
+    main()

@@ -13,11 +13,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from openneutron.features.evaluation.job import TITLES
-from openneutron.features.evaluation.metrics import MAP, Metric
-from openneutron.features.evaluation.precision import Scored
-from openneutron.features.evaluation.records import Record
-from openneutron.features.report.table import Column, Table, right
-from openneutron.features.report.units import duration_text, plural
+from openneutron.features.evaluation.metrics import MAP, Metric, Scored
+from openneutron.features.evaluation.samples import Record
+from openneutron.features.report.table import Column, Table, duration_text, plural, right
 
 WORST = 5
 """The number of classes that a table shows."""

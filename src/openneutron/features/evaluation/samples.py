@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The samples of an evaluation, divided into shards."""
+"""The samples of an evaluation, divided into shards, and the record of each sample."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from openneutron.device.data import ModelInput, Sample, Source, source
 from openneutron.device.data.python_function import parsed
+from openneutron.features.evaluation.metrics import Scored, row
 
 OPTION = "--data"
 
@@ -75,3 +78,67 @@ def shards(count: int, items: Sequence[Sample] | None) -> list[Shard]:
     size = max(1, min(MOST_SAMPLES, -(-count // MOST_SHARDS)))
     found = [(start, min(start + size, count)) for start in range(0, count, size)]
     return [Shard(start, stop, None if items is None else tuple(items[start:stop])) for start, stop in found]
+
+
+@dataclass(frozen=True, slots=True)
+class SideRecord:
+    """The result of one side for a sample.
+
+    ``score`` is the metric of the sample, for the metric ``map`` its boxes; None without a metric. ``found`` is the index of the largest value of the
+    first output; None if this output is not one row of values. ``seconds`` is the time of the run.
+    """
+
+    score: float | Scored | None
+    found: int | None
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class PairRecord:
+    """The comparison of the outputs of two sides. ``identical`` states that they are equal. ``signal`` is the sum of
+    squares of the first side's values, and ``noise`` is that of the differences."""
+
+    identical: bool
+    signal: float
+    noise: float
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The results of one sample for each side and for each pair of sides. ``label`` is the number of the sample's
+    class; None if the label is not a class."""
+
+    label: int | None
+    sides: tuple[SideRecord, ...]
+    pairs: tuple[PairRecord, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The reason why a sample can't be evaluated, in words, as an error of the user's."""
+
+    words: str
+
+
+def found(outputs: Sequence[np.ndarray]) -> int | None:
+    """Return the index of the first output's largest value; None if this output is not one row."""
+    values = row(outputs[0]) if outputs else None
+    return None if values is None else int(values.argmax())
+
+
+def compared(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) -> PairRecord:
+    """Return the comparison of two sides' outputs. Sums are computed in float64."""
+    signal = noise = 0.0
+    identical = len(first) == len(second)
+    for one, other in zip(first, second, strict=False):
+        identical = identical and one.shape == other.shape and bool(np.array_equal(one, other, equal_nan=_has_nan(one)))
+        if one.shape != other.shape:
+            continue
+        wide = one.astype(np.float64)
+        signal += float(np.square(wide).sum())
+        noise += float(np.square(wide - other.astype(np.float64)).sum())
+    return PairRecord(identical, signal, noise)
+
+
+def _has_nan(array: np.ndarray) -> bool:
+    return array.dtype.kind == "f"

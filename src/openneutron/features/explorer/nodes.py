@@ -25,7 +25,7 @@ from openneutron.features.report.page.data import (
     has_facts,
 )
 from openneutron.features.report.page.graph import CONVERSIONS, Call, flow_of
-from openneutron.features.report.units import range_text, size_text
+from openneutron.features.report.table import range_text, size_text
 from openneutron.isa import Microcode, Program, Record, decode
 from openneutron.isa.kernels.row import Field
 from openneutron.isa.listing import profile

@@ -22,8 +22,7 @@ from openneutron.device.runtime_sources import runtime_folder, sources_of
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.features.export import c_text, readme
 from openneutron.features.export.deployment import Deployment, Golden
-from openneutron.features.export.forms import CMAKE, FORMS, Form
-from openneutron.features.export.packages import PUBLIC, with_relative_includes
+from openneutron.features.export.forms import CMAKE, FORMS, PUBLIC, Form, with_relative_includes
 from openneutron.features.export.read import GoldenSample, Reference, read_pte, read_sample, read_tflite, reference_of
 from openneutron.features.export.read import golden as golden_of
 from openneutron.isa.kernel_selection import KernelSelection, called_kernels

@@ -13,10 +13,10 @@ from rich.console import Group
 from rich.text import Text
 
 from openneutron.cli import output
-from openneutron.features.export import FORMS, Bundle, export_bundle
+from openneutron.features.export.bundle import Bundle, export_bundle
+from openneutron.features.export.forms import FORMS
 from openneutron.features.export.readme import WORDS
-from openneutron.features.report.table import Column, Table, right
-from openneutron.features.report.units import size_text
+from openneutron.features.report.table import Column, Table, right, size_text
 from openneutron.options import DataOptions
 
 

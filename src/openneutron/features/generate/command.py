@@ -18,12 +18,11 @@ from openneutron.device.files import content, existing
 from openneutron.device.simulator import THREADS, shared_by
 from openneutron.device.third_party import suppressed
 from openneutron.errors import InvalidOptionError
-from openneutron.features.report.units import number_text, plural
-from openneutron.language.generation import Sampling, heard, pieces, tokens
+from openneutron.features.report.table import number_text, plural
+from openneutron.language.generation import TOKENIZER, Sampling, TextStream, Tokenizer, chat, heard, pieces, tokens
 from openneutron.language.model import LanguageModel
-from openneutron.language.phases import modelled
 from openneutron.language.sound import HERTZ, Encoder, read_wav
-from openneutron.language.text import TOKENIZER, TextStream, Tokenizer, chat
+from openneutron.language.times import modelled
 
 Clock = Callable[[], float]
 

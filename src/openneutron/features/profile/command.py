@@ -23,7 +23,6 @@ from openneutron.device.forms import LITERT, PTE, form_of
 from openneutron.device.mixed import FileSimulator, Times
 from openneutron.device.third_party import needs_pytorch, suppressed
 from openneutron.errors import InvalidModelError, InvalidOptionError, InvalidProgramError
-from openneutron.features.profile.events import read_etdump
 from openneutron.features.profile.profile import (
     HOST,
     KERNEL,
@@ -40,6 +39,7 @@ from openneutron.features.profile.profile import (
     modelled,
     profile_table,
     read_device_csv,
+    read_etdump,
     summed,
 )
 from openneutron.features.profile.timeline import chrome_trace

@@ -15,7 +15,7 @@ from openneutron.device import files
 from openneutron.device.third_party import suppressed
 from openneutron.device.timings import measured, step
 from openneutron.features.quantize import check_suffix, quantized
-from openneutron.features.report.units import size_text
+from openneutron.features.report.table import size_text
 
 WITHOUT = (
     *("sram_budget", "io_place", "prefetch_constants", "threads", "effort", "check", "without_passes", "profile"),

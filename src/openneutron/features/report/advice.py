@@ -11,8 +11,7 @@ from openneutron.compiler.search.pareto import front, thinned
 from openneutron.errors import BudgetError
 from openneutron.features.report.latency import CPU_CALLS, modelled_text
 from openneutron.features.report.summary import Summary
-from openneutron.features.report.table import Column, Table, right
-from openneutron.features.report.units import range_text, size_text
+from openneutron.features.report.table import Column, Table, range_text, right, size_text
 from openneutron.options import ARENA, CALLER, CompileOptions
 
 BAR_WIDTH = 24

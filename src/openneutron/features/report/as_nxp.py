@@ -13,8 +13,7 @@ from rich.text import Text
 
 from openneutron.compiler.legalize.partition import operator_title, partition
 from openneutron.device.converter.releases import Release
-from openneutron.features.report.table import NAME_WIDTH, Column, Table, short_name
-from openneutron.features.report.units import plural
+from openneutron.features.report.table import NAME_WIDTH, Column, Table, plural, short_name
 from openneutron.ir import Graph
 from openneutron.ir.graph import OnCpu
 

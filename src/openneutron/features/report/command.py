@@ -27,9 +27,8 @@ from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.features.report.advice import BudgetPoint, pareto_table
 from openneutron.features.report.as_nxp import as_nxp_table
 from openneutron.features.report.inspection import Inspection, inspected, inspection_text
-from openneutron.features.report.table import facts
+from openneutron.features.report.table import facts, size_text
 from openneutron.features.report.text import explanation, passes_table
-from openneutron.features.report.units import size_text
 
 if TYPE_CHECKING:
     from openneutron.features.report.page.data import ReportData

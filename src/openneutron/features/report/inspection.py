@@ -17,8 +17,7 @@ from rich.text import Text
 from openneutron import litert
 from openneutron.compiler.legalize.partition import operator_title
 from openneutron.device.files import content, existing
-from openneutron.features.report.table import Column, Table, facts, right
-from openneutron.features.report.units import plural, size_text
+from openneutron.features.report.table import Column, Table, facts, plural, right, size_text
 from openneutron.litert.neutron_graph import (
     COUNT_WORDS,
     CUSTOM_CODE,

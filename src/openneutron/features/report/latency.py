@@ -22,7 +22,7 @@ from openneutron.compiler.cost.estimate import (
 )
 from openneutron.compiler.cost.host import HostKind, HostOperator, host_cycles, kind_of
 from openneutron.device import pte
-from openneutron.features.report.units import plural, range_text
+from openneutron.features.report.table import plural, range_text
 from openneutron.ir import Graph, Node
 from openneutron.ops.shape import VIEWS
 from openneutron.targets import Target

@@ -15,8 +15,7 @@ from openneutron.compiler.cost.cycles import fetch_cycles, host_of
 from openneutron.compiler.cost.estimate import total, work_of_copies, work_of_kernel
 from openneutron.compiler.cost.host import HostKind, HostOperator
 from openneutron.features.report.latency import Latency, latency_text, parts_text, weights_fit
-from openneutron.features.report.table import facts
-from openneutron.features.report.units import plural, size_text
+from openneutron.features.report.table import facts, plural, size_text
 from openneutron.isa import Microcode, Program, Record
 from openneutron.isa.listing import KernelCost
 from openneutron.isa.microcode import aligned, base_text

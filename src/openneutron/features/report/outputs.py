@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from openneutron.features.report.units import plural
+from openneutron.features.report.table import plural
 
 ENOUGH_DB = 15.0
 """A warning names results and parts whose signal-to-noise ratio is lower than this, in dB."""

@@ -11,8 +11,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from openneutron.features.report.summary import Summary
-from openneutron.features.report.table import Column, Table, facts, right
-from openneutron.features.report.units import size_text
+from openneutron.features.report.table import Column, Table, facts, right, size_text
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,8 +26,18 @@ from openneutron.features.report.latency import CPU_CALLS, latency_text, parts_t
 from openneutron.features.report.outputs import output_lines
 from openneutron.features.report.repeats import Block, blocks, listed
 from openneutron.features.report.summary import CPU_KERNELS, CpuRow, PartitionSummary, Summary, by_reason, cpu_estimate
-from openneutron.features.report.table import NAME_WIDTH, Column, Table, facts, right, short_name
-from openneutron.features.report.units import count_text, plural, range_text, size_text
+from openneutron.features.report.table import (
+    NAME_WIDTH,
+    Column,
+    Table,
+    count_text,
+    facts,
+    plural,
+    range_text,
+    right,
+    short_name,
+    size_text,
+)
 from openneutron.ir.graph import Fallback, OnCpu
 from openneutron.isa.rows import KERNEL_BY_NAME
 from openneutron.options import DEFAULT_EFFORT

@@ -33,10 +33,9 @@ from openneutron.device.third_party import needs_pytorch, suppressed
 from openneutron.device.timings import advance, measured, step
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.features.detection import Detections, Detector
-from openneutron.features.detection.drawing import drawn
+from openneutron.features.detection.detections import drawn
 from openneutron.features.evaluation.job import real
-from openneutron.features.report.table import Column, Table, right
-from openneutron.features.report.units import plural
+from openneutron.features.report.table import Column, Table, plural, right
 from openneutron.ir import QuantParams
 
 

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from openneutron.device import files
 from openneutron.device.timings import remark_on
 from openneutron.errors import BudgetError, InvalidOptionError
-from openneutron.features.report.units import range_text
+from openneutron.features.report.table import range_text
 from openneutron.features.sweep.grid import Point
 from openneutron.options import CompileOptions, Progress, QuantizationOptions
 

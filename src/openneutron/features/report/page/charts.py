@@ -20,8 +20,7 @@ from openneutron.features.report.page.data import (
     Step,
     unit_name,
 )
-from openneutron.features.report.table import Cell, Table, short_name
-from openneutron.features.report.units import range_text, size_text
+from openneutron.features.report.table import Cell, Table, range_text, short_name, size_text
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 """The identifier of the Vega-Lite language in a specification. Nothing is loaded from this address."""

@@ -27,8 +27,7 @@ from openneutron.features.report.page.charts import (
 from openneutron.features.report.page.data import ON_CPU, ON_NPU, Figures, Layer, ReportData
 from openneutron.features.report.page.document import document, figure, table, tiles
 from openneutron.features.report.page.graph import graph_table
-from openneutron.features.report.table import Table, short_name
-from openneutron.features.report.units import range_text, size_text
+from openneutron.features.report.table import Table, range_text, short_name, size_text
 
 PIECE = re.compile(r"(/(\d+|left|middle|right))+$")
 """The suffix of a name that distinguishes pieces and patches of one operator."""

@@ -15,14 +15,34 @@ from openneutron.compiler.cost.language import LINEAR, NORM, LanguageCall
 from openneutron.features.report.page.charts import PART_COLOURS, Chart, Spec, axis, spec, tip, values
 from openneutron.features.report.page.data import ReportData, Row
 from openneutron.features.report.page.document import table, tiles
-from openneutron.features.report.table import Column, Table, right
-from openneutron.features.report.units import count_text, duration_text, number_text, plural, size_text
+from openneutron.features.report.table import (
+    Column,
+    Table,
+    count_text,
+    duration_text,
+    number_text,
+    plural,
+    right,
+    size_text,
+)
 from openneutron.isa import Microcode, Program, Record, decode
 from openneutron.isa.listing import profile
 from openneutron.isa.microcode import base_text
 from openneutron.language.model import Interface, timed_work
-from openneutron.language.phases import calls_of, modelled
-from openneutron.language.times import ALONE, NEVER, Part, Phase, Product, Share, Speeds, Work, phase, with_jobs_from
+from openneutron.language.times import (
+    ALONE,
+    NEVER,
+    Part,
+    Phase,
+    Product,
+    Share,
+    Speeds,
+    Work,
+    calls_of,
+    modelled,
+    phase,
+    with_jobs_from,
+)
 from openneutron.targets import with_checksum
 
 CPU, NPU, BOTH = "CPU", "NPU", "NPU and CPU"
@@ -263,7 +283,6 @@ def _time_of(
 ) -> PhaseTime:
     """Return the time of a phase. ``memory`` has the name of what crosses the memory of weights, and its bytes per second."""
     name, read = memory
-    moved = math.fsum(part.size_bytes for part in made.parts)
     return PhaseTime(
         kind=kind,
         tokens=made.tokens,
@@ -272,10 +291,10 @@ def _time_of(
         low_seconds=made.low,
         high_seconds=made.high,
         bound_seconds=made.bound,
-        bound_by=name if moved / read >= made.bound * (1 - 1e-9) else MULTIPLICATIONS,
+        bound_by=name if made.is_bound_by_memory(read) else MULTIPLICATIONS,
         cpu_seconds=cpu_seconds,
         npu_seconds=npu_seconds,
-        size_bytes=moved,
+        size_bytes=math.fsum(part.size_bytes for part in made.parts),
         products=math.fsum(part.products for part in made.parts),
         parts=tuple(sorted(parts, key=_place_in_order)),
     )

@@ -22,8 +22,7 @@ from openneutron.features.report.page.charts import Chart
 from openneutron.features.report.page.data import Layer, ReportData, Row, from_dict
 from openneutron.features.report.page.document import document, figure, picture, table, tiles
 from openneutron.features.report.page.graph import graph_table
-from openneutron.features.report.table import Table, short_name
-from openneutron.features.report.units import count_text, plural, size_text
+from openneutron.features.report.table import Table, count_text, plural, short_name, size_text
 
 MOST = 10
 """The largest number of findings about time in a report."""
