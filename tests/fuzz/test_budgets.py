@@ -8,7 +8,7 @@ import pytest
 from openneutron import targets
 from openneutron.ir.graph import DType
 from openneutron.ops import BY_NAME
-from openneutron.ops.choice import COMPARISONS
+from openneutron.ops.elementwise import COMPARISONS
 from tests.fuzz.budgets import check
 from tests.support import oracle, random_wide
 

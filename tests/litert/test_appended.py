@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import openneutron
-from openneutron.litert.appended import joined, split
+from openneutron.litert.read import split_archive, with_archive
 from tests.support.litert_files import mixed_file
 
 MEMBERS = {"labels.txt": b"cat\ndog\n", "metadata.json": b'{"stride": 32}' * 40}
@@ -36,11 +36,11 @@ def members(data: bytes) -> dict[str, bytes]:
 def test_split_and_joined(comment: bytes) -> None:
     body = bytes(range(256)) * 9
     for whole in (archive(body, comment), body + archive(b"", comment)):
-        first, second = split(whole)
+        first, second = split_archive(whole)
         assert (first, members(second)) == (body, MEMBERS)
-        moved = joined(b"other" * 100, second)
+        moved = with_archive(b"other" * 100, second)
         assert moved.startswith(b"other" * 100) and members(moved) == MEMBERS
-        assert split(moved)[0] == b"other" * 100
+        assert split_archive(moved)[0] == b"other" * 100
         with zipfile.ZipFile(BytesIO(moved)) as file:
             # The offsets are from the beginning of the file, so that readers that do not look for a shift find the members.
             assert moved[file.infolist()[0].header_offset :].startswith(b"PK\x03\x04")
@@ -49,8 +49,8 @@ def test_split_and_joined(comment: bytes) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"PK\x05\x06", b"x" * 100, archive()[:-1], b"PK\x05\x06" + b"\xff" * 18])
 def test_no_archive(data: bytes) -> None:
-    assert split(data) == (data, b"")
-    assert joined(b"body", split(data)[1]) == b"body"
+    assert split_archive(data) == (data, b"")
+    assert with_archive(b"body", split_archive(data)[1]) == b"body"
 
 
 def test_a_compiled_file_keeps_it(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_a_compiled_file_keeps_it(tmp_path: Path) -> None:
     path.write_bytes(stated.getvalue())
     assert openneutron.compile(path).metadata == {"task": "detect", "names": {"0": "cat"}}
     path.write_bytes(mixed_file())
-    assert openneutron.compile(path).buffer == split(made.buffer)[0]
+    assert openneutron.compile(path).buffer == split_archive(made.buffer)[0]
     assert members(made.recompile(io_place="caller").buffer) == MEMBERS
     made.save(tmp_path / "facts.tflite", facts=True)
     stored = (tmp_path / "facts.tflite").read_bytes()

@@ -11,9 +11,8 @@ import pytest
 import openneutron
 from openneutron import InputOptions, litert
 from openneutron.errors import InvalidOptionError
-from openneutron.litert.frames import with_frames
 from openneutron.litert.interpret import interpret
-from openneutron.litert.write import pack
+from openneutron.litert.write import pack, with_frames
 
 RESNET, KWS = "mlperf_tiny_resnet8_int8.tflite", "mlperf_tiny_kws_int8.tflite"
 

@@ -18,8 +18,8 @@ import openneutron
 from openneutron import QuantizationOptions, litert
 from openneutron.errors import InvalidOptionError, MissingToolError
 from openneutron.litert import quantizing
-from openneutron.litert.appended import joined
 from openneutron.litert.interpret import interpret
+from openneutron.litert.read import with_archive
 from openneutron.litert.write import pack
 from tests.litert.float_networks import directly_quantized
 from tests.support.litert_files import BUILTIN, FileBuilder, float_file
@@ -152,7 +152,7 @@ def test_signatures_other_graphs_and_metadata_stay(tmp_path: Path) -> None:
     with zipfile.ZipFile(archive, "w") as file:
         file.writestr("labels.txt", "a\nb\nc")
     path = tmp_path / "two.tflite"
-    path.write_bytes(joined(pack(model), archive.getvalue()))
+    path.write_bytes(with_archive(pack(model), archive.getvalue()))
     program = openneutron.compile(path, calibration=samples())
     made = litert.read(program.buffer).model
     first, second = made.signatureDefs

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from openneutron.ir import per_tensor
-from openneutron.litert.expand import interpolated
+from openneutron.litert.write import interpolated
 from openneutron.options import QuantizationOptions
 from openneutron.pytorch.lower.units import _interpolated
 from tests.pytorch.operator_cases import Case

@@ -15,7 +15,7 @@ from openneutron import litert, ops
 from openneutron.compiler import Compiled, CompileOptions, compile_graph
 from openneutron.device.simulator import Simulator
 from openneutron.ir import Graph
-from openneutron.litert.expand import expanded
+from openneutron.litert.write import expanded
 from tests.support import micro, oracle
 from tests.support.recurrent_files import BidirectionalFile, Lstm
 

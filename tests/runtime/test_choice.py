@@ -11,7 +11,7 @@ from openneutron.errors import DriverError
 from openneutron.ir import DType, Graph, Node, Tensor, constant
 from openneutron.ir.graph import AttrValue
 from openneutron.ops import reject
-from openneutron.ops.choice import COMPARISONS
+from openneutron.ops.elementwise import COMPARISONS
 from tests.runtime import element_calls
 from tests.support import oracle, random_graphs
 from tests.support.altered_programs import CODES

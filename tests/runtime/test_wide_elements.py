@@ -12,7 +12,7 @@ from openneutron.compiler.select.select import select_node
 from openneutron.ir import Graph, Node, per_tensor
 from openneutron.ir.graph import DType, Tensor
 from openneutron.ops import reject
-from openneutron.ops.choice import COMPARISONS
+from openneutron.ops.elementwise import COMPARISONS
 from tests.runtime import element_calls
 from tests.support import oracle
 

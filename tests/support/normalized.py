@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from openneutron.ir import DType, Graph, Node, Tensor
-from openneutron.ops.normalization import coefficients, scaled_epsilon
+from openneutron.ops.reductions import coefficients, scaled_epsilon
 from tests.support.random_builder import Builder, Sampler
 
 OPERATORS = frozenset(("layer_norm", "group_norm"))

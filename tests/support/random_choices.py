@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from openneutron.ir import DType, QuantParams, Tensor, per_tensor
-from openneutron.ops.choice import MOST_BROADCAST
+from openneutron.ops.elementwise import MOST_BROADCAST
 from tests.support.random_builder import Builder, Sampler
 
 LARGEST_SCALE = 0.999

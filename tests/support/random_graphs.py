@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from openneutron.ir import DType, Graph, QuantParams, Tensor, per_tensor
-from openneutron.ops.choice import COMPARISONS
+from openneutron.ops.elementwise import COMPARISONS
 from tests.support import normalized, random_choices, random_composed, random_layers, random_movement, random_recurrent
 from tests.support.random_builder import Builder, Sampler
 from tests.support.random_layers import ACTIVATIONS

@@ -14,7 +14,7 @@ import numpy as np
 from openneutron.ir import DType, Graph, QuantParams, Tensor, per_tensor
 from openneutron.ir.graph import AttrValue
 from openneutron.ops import BY_NAME, reject
-from openneutron.ops.choice import COMPARISONS
+from openneutron.ops.elementwise import COMPARISONS
 from tests.support import random_graphs
 from tests.support.random_builder import Builder, Sampler
 from tests.support.random_graphs import MOST_ELEMENTS

@@ -177,7 +177,7 @@ def compile_litert(request: Request) -> CompiledLiteRTModel:
 
         real, model = pack(model.model), quantize(request)
     if request.inputs.format is not None:
-        from openneutron.litert.frames import with_frames
+        from openneutron.litert.write import with_frames
 
         format = FrameFormat.parse(request.inputs.format)
         if not format.is_last:

@@ -23,7 +23,7 @@ from openneutron.features.report.text import one_line
 from openneutron.ir import Graph
 from openneutron.ir.graph import OnCpu
 from openneutron.isa import Program
-from openneutron.litert import appended
+from openneutron.litert.read import archive_entry
 from openneutron.options import CompileOptions
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def metadata_of(buffer: bytes, name: str) -> dict[str, Any]:
     end, where Ultralytics writes it. Raises InvalidProgramError where a ``.pte`` is damaged.
     """
     is_pte = buffer[4:8] == b"ET12"
-    text = pte.stated(pte.methods(buffer, name), pte.METADATA) if is_pte else appended.entry(buffer, "metadata.json")
+    text = pte.stated(pte.methods(buffer, name), pte.METADATA) if is_pte else archive_entry(buffer, "metadata.json")
     try:
         found = json.loads(text or "{}")
     except ValueError:

@@ -213,7 +213,7 @@ PT = Form(
 )
 """A pickled module. Only its author's word says that loading it is safe."""
 
-SAVED_MODEL = Form("", Kind.LITERT, reader="openneutron.litert.saved_model:read_saved_model", member="saved_model.pb")
+SAVED_MODEL = Form("", Kind.LITERT, reader="openneutron.litert.read:read_saved_model", member="saved_model.pb")
 """TensorFlow's SavedModel: a folder, which is known by the name of a file in it."""
 
 SAFETENSORS = Form(

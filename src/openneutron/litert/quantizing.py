@@ -1,31 +1,98 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Quantize float models with AI Edge Quantizer, in a process of its own."""
+"""Quantize float models with AI Edge Quantizer, in a process that LiteRT may crash: this module, run as a program.
+
+    python -m openneutron.litert.quantizing
+
+Messages have the form of ``interpreter_child``. The first request is ``{"activations": "int8" or "int16", "ends": boolean, "floats":
+[names], "arrays": [model]}``. ``ends`` is true if inputs and outputs are quantized too. A name in ``floats`` is that of an operator that
+stays float: its outputs, each with a semicolon. The model has one signature, ``main``, with the inputs ``input0``, ``input1`` ... Each
+further request has the arrays of one calibration sample, and the end of stdin ends them. The answer is ``{"error": words or null,
+"missing": a module that is not installed, or null, "arrays": [model]}``.
+"""
 
 from __future__ import annotations
 
 import copy
 import os
+import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Collection, Iterable, Sequence
+import warnings
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
-from typing import Any
+from itertools import islice
+from typing import IO, Any
 
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
 from openneutron.errors import InvalidModelError, MissingToolError
-from openneutron.litert import interpreter_child
 from openneutron.litert.interpret import LONGEST_WORDS, ended
-from openneutron.litert.quantizer_child import KEPT, SIGNATURE
+from openneutron.litert.interpreter_child import receive, send
 from openneutron.litert.read import SUBGRAPHS_OF_OPTIONS, LiteRTModel, operator_name, places, read
 from openneutron.litert.write import pack, prune
 
+SIGNATURE = "main"
+
+KEPT = b"openneutron kept/"
+"""The first part of the names of tensors whose operators stay float."""
+
+SAMPLES_AT_ONCE = 32
+"""The samples that are in memory at once. The number is our own choice; the ranges do not depend on it."""
+
+ACTIVATION_BITS = {"int8": 8, "int16": 16}
+
+
+def main() -> None:
+    """Answer one request."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # the quantizer prints
+    error, missing, made = None, None, []
+    try:
+        made = [np.frombuffer(_quantized(sys.stdin.buffer), np.uint8)]
+    except ModuleNotFoundError as caught:
+        missing = caught.name
+    except (RuntimeError, ValueError, MemoryError, KeyError, IndexError, NotImplementedError) as caught:
+        error = " ".join(str(caught).split()) or type(caught).__name__
+    send(answers, {"error": error, "missing": missing}, made)
+
+
+def _quantized(requests: IO[bytes]) -> bytes:
+    """Return the quantized model of the requests. Raises whatever the quantizer raises."""
+    from ai_edge_quantizer import quantizer
+    from ai_edge_quantizer.qtyping import TFLOperationName
+
+    warnings.simplefilter("ignore")
+    asked, (model,) = receive(requests)
+    tool = quantizer.Quantizer(model.tobytes())
+    tool.add_static_config(".*", TFLOperationName.ALL_SUPPORTED, ACTIVATION_BITS[asked["activations"]], 8)
+    no = quantizer.AlgorithmName.NO_QUANTIZE
+    if not asked["ends"]:
+        for end in (TFLOperationName.INPUT, TFLOperationName.OUTPUT):
+            tool.update_quantization_recipe(".*", end, algorithm_key=no)
+    for pattern in (f"^{re.escape(KEPT.decode())}", *(f"^{re.escape(scope)}$" for scope in asked["floats"])):
+        tool.update_quantization_recipe(pattern, TFLOperationName.ALL_SUPPORTED, algorithm_key=no)
+    ranges: dict[str, Any] = {}
+    samples = _samples(requests)
+    while some := list(islice(samples, SAMPLES_AT_ONCE)):
+        ranges = tool.calibrate({SIGNATURE: some}, ranges or None, num_threads=1)
+    return bytes(tool.quantize(ranges, enable_progress_report=False).quantized_model or b"")
+
+
+def _samples(requests: IO[bytes]) -> Iterator[dict[str, np.ndarray]]:
+    while True:
+        try:
+            _, arrays = receive(requests)
+        except EOFError:
+            return
+        yield {f"input{place}": array for place, array in enumerate(arrays)}
+
+
 PACKAGE = "ai_edge_quantizer"
 
-BITS = {schema.TensorType.INT4: 4, schema.TensorType.INT2: 2}
+PACKED_BITS = {schema.TensorType.INT4: 4, schema.TensorType.INT2: 2}
 """The types with several weights in a byte, the first in the lowest bits."""
 
 STORED = {
@@ -95,7 +162,7 @@ def _real(model: Any, tensor: Any, name: str) -> np.ndarray | None:
             f"'{name}': the weight '{(tensor.name or b'').decode('utf-8', 'replace')}' is quantized in blocks, which has no float form "
             "here. Convert the float model without quantization."
         )
-    bits = BITS.get(tensor.type)
+    bits = PACKED_BITS.get(tensor.type)
     if bits is None and tensor.type not in STORED:
         return None
     if not scaled and tensor.type != schema.TensorType.FLOAT16:
@@ -230,7 +297,7 @@ def _answer(model: bytes, request: dict[str, Any], samples: Iterable[Sequence[np
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     with tempfile.TemporaryFile() as log:
         child = subprocess.Popen(
-            [sys.executable, "-P", "-m", "openneutron.litert.quantizer_child"],
+            [sys.executable, "-P", "-m", "openneutron.litert.quantizing"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
@@ -238,11 +305,11 @@ def _answer(model: bytes, request: dict[str, Any], samples: Iterable[Sequence[np
         )
         assert child.stdin is not None and child.stdout is not None
         try:
-            interpreter_child.send(child.stdin, request, [np.frombuffer(model, np.uint8)])
+            send(child.stdin, request, [np.frombuffer(model, np.uint8)])
             for sample in samples:
-                interpreter_child.send(child.stdin, {}, sample)
+                send(child.stdin, {}, sample)
             child.stdin.close()
-            message, arrays = interpreter_child.receive(child.stdout)
+            message, arrays = receive(child.stdout)
         except (EOFError, OSError) as error:
             child.kill()
             code = child.wait()
@@ -264,3 +331,7 @@ def _answer(model: bytes, request: dict[str, Any], samples: Iterable[Sequence[np
     if message["error"] is not None:
         raise InvalidModelError(f"'{name}': AI Edge Quantizer can't quantize it: {message['error'][:LONGEST_WORDS]}")
     return arrays[0].tobytes()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,12 +1,28 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Read LiteRT flatbuffers as graphs."""
+"""Read LiteRT flatbuffers as graphs, the zip archive that a file may end with, and TensorFlow SavedModels.
+
+TensorFlow Lite's metadata library and Ultralytics keep labels and other metadata in a zip archive behind the flatbuffer. Readers of the
+flatbuffer ignore the archive. Its structure is that of PKWARE's APPNOTE 6.3.10, sections 4.3.7, 4.3.12 and 4.3.16. Archives in the form
+Zip64, which begin at 4 GiB, are not read.
+
+TensorFlow converts a SavedModel to a ``.tflite`` in a process of its own.
+"""
 
 from __future__ import annotations
 
+import io
 import math
+import struct
+import subprocess
+import sys
+import tempfile
 import warnings
+import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +33,6 @@ from openneutron import ops
 from openneutron.errors import InvalidModelError, OpenNeutronWarning
 from openneutron.ir import DType, Graph, Node, QuantParams, State, Tensor
 from openneutron.ir.graph import AttrValue
-from openneutron.litert.appended import split
 from openneutron.ops import Attribute, Role
 
 DTYPE_OF_LITERT: dict[int, DType] = {
@@ -319,7 +334,7 @@ def read(data: bytes | Path) -> LiteRTModel:
             stacklevel=2,
         )
     try:
-        return replace(read_model(model), changed=bool(changed), appended=split(data)[1])
+        return replace(read_model(model), changed=bool(changed), appended=split_archive(data)[1])
     except InvalidModelError:
         raise
     # Reading damaged objects fails in many ways.
@@ -547,3 +562,114 @@ def _read_attribute(attribute: Attribute, options: Any, litert: str) -> AttrValu
     if isinstance(attribute.default, tuple):
         return () if value is None else tuple(int(item) for item in value)
     return type(attribute.default)(value)
+
+
+LOCAL, CENTRAL, END = b"PK\x03\x04", b"PK\x01\x02", b"PK\x05\x06"
+CENTRAL_BYTES, END_BYTES = 46, 22
+MOST_COMMENT_BYTES = 0xFFFF
+
+
+def split_archive(data: bytes) -> tuple[bytes, bytes]:
+    """Return the file without the archive at its end, and the archive; empty where there is none."""
+    found = _directory(data)
+    if found is None:
+        return data, b""
+    directory, moved = found
+    begins = [_offset(data, place) + moved for place in _entries(data, directory)]
+    begin = min(begins, default=directory)
+    if begin < 0 or (begins and data[begin : begin + len(LOCAL)] != LOCAL):
+        return data, b""
+    return data[:begin], data[begin:]
+
+
+def archive_entry(data: bytes, name: str) -> bytes:
+    """Return the content of an entry of the archive at the end of a file; empty where the entry is absent or damaged."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(split_archive(data)[1])) as archive:
+            return archive.read(name)
+    except (zipfile.BadZipFile, KeyError, NotImplementedError, EOFError, zlib.error):
+        return b""
+
+
+def with_archive(data: bytes, archive: bytes) -> bytes:
+    """Return the file with the archive at its end. The offsets in the archive are from the beginning of the new file."""
+    found = _directory(archive)
+    if found is None:
+        return data + archive
+    directory, moved = found
+    made = bytearray(archive)
+    for place in _entries(archive, directory):
+        struct.pack_into("<I", made, place + 42, _offset(archive, place) + moved + len(data))
+    struct.pack_into("<I", made, archive.rfind(END) + 16, directory + len(data))
+    return data + bytes(made)
+
+
+def _directory(data: bytes) -> tuple[int, int] | None:
+    """Return the place of the central directory, and the number to add to the offsets in the archive; None without an
+    archive that ends with the data."""
+    place = data.rfind(END, max(0, len(data) - END_BYTES - MOST_COMMENT_BYTES))
+    if place < 0 or len(data) < place + END_BYTES:
+        return None
+    size, offset, comment = struct.unpack_from("<IIH", data, place + 12)
+    start = place - size
+    if place + END_BYTES + comment != len(data) or start < 0 or (size and data[start : start + 4] != CENTRAL):
+        return None
+    return start, start - offset
+
+
+def _entries(data: bytes, directory: int) -> Iterator[int]:
+    """Return the places of the entries of the central directory."""
+    place = directory
+    while data[place : place + len(CENTRAL)] == CENTRAL:
+        yield place
+        place += CENTRAL_BYTES + sum(struct.unpack_from("<HHH", data, place + 28))
+
+
+def _offset(data: bytes, place: int) -> int:
+    offset: int = struct.unpack_from("<I", data, place + 42)[0]
+    return offset
+
+
+CONVERSION = "tf.lite.TFLiteConverter.from_saved_model({source}).convert()"
+
+LONGEST_WORDS = 200
+
+
+def read_saved_model(path: Path) -> LiteRTModel:
+    """Return the float model in a folder of TensorFlow's ``tf.saved_model.save`` or Keras' ``export``.
+
+    Raises InvalidModelError where TensorFlow is not installed, with the line that converts the model elsewhere, and where TensorFlow
+    can't convert it.
+    """
+    if find_spec("tensorflow") is None:
+        raise InvalidModelError(
+            f"'{path}' is a TensorFlow SavedModel, and TensorFlow is not installed here. Make a .tflite of it where TensorFlow is, and "
+            f"compile that: {command_for(path)}"
+        )
+    return read(_converted(str(path.resolve()), (path / "saved_model.pb").stat().st_mtime_ns))
+
+
+def command_for(path: Path) -> str:
+    """Return the shell command that makes a ``.tflite`` of a SavedModel where TensorFlow is installed."""
+    conversion = CONVERSION.format(source=repr(str(path)))
+    return f"python -c \"import tensorflow as tf; open('{path.name}.tflite', 'wb').write({conversion})\""
+
+
+@lru_cache(maxsize=1)
+def _converted(path: str, _changed: int) -> bytes:
+    """Return the bytes of a ``.tflite``. A command reads a model several times, and a conversion takes seconds."""
+    with tempfile.TemporaryDirectory() as folder:
+        result = Path(folder) / "made.tflite"
+        conversion = CONVERSION.format(source="sys.argv[1]")
+        script = f"import sys, tensorflow as tf; open(sys.argv[2], 'wb').write({conversion})"
+        done = subprocess.run(
+            [sys.executable, "-c", script, path, str(result)],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+        if done.returncode or not result.exists():
+            lines = [line.strip() for line in done.stderr.splitlines() if line.strip()] or ["it ended without a word"]
+            raise InvalidModelError(f"'{path}': TensorFlow can't convert it: {lines[-1][:LONGEST_WORDS]}")
+        return result.read_bytes()

@@ -1,22 +1,38 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Write graphs as LiteRT flatbuffers that every LiteRT interpreter runs; remove unused parts of models; cut models out
-of files."""
+of files.
+
+Operators and forms that LiteRT does not have are replaced by LiteRT's operators. ``with_frames`` gives a quantized file an input for the
+frames of a camera: uint8 in place of int8, and blue first in place of red first.
+"""
 
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import flatbuffers
 import numpy as np
+import numpy.typing as npt
 from ai_edge_litert import schema_py_generated as schema
 
-from openneutron.errors import InvalidModelError
-from openneutron.ir import Graph, Node, Tensor
-from openneutron.litert.expand import expanded
-from openneutron.litert.read import CUSTOM, DTYPE_OF_LITERT, FILE_IDENTIFIER, operator_name, places, unpack
+from openneutron.errors import InvalidModelError, InvalidOptionError
+from openneutron.ir import DType, Graph, Node, Tensor, constant, per_tensor
+from openneutron.litert.read import (
+    CUSTOM,
+    DTYPE_OF_LITERT,
+    FILE_IDENTIFIER,
+    LiteRTModel,
+    operator_name,
+    places,
+    read_model,
+    unpack,
+)
 from openneutron.ops import BY_NAME, Attribute, Role
+from openneutron.ops.reductions import WIDE
 
 LITERT_OF_DTYPE = {dtype: code for code, dtype in DTYPE_OF_LITERT.items()}
 SCHEMA_VERSION = 3
@@ -375,3 +391,174 @@ def cut(model: Any, operators: Sequence[int], inputs: Sequence[int], outputs: Se
     new.metadata = None
     new.metadataBuffer = None
     return pack(prune(new))
+
+
+def expanded(graph: Graph) -> Graph:
+    """Return the graph with only LiteRT's operators. A graph that has no other operators is returned as it is."""
+    if all(BY_NAME[node.op].litert and not node.attrs.get("backwards") for node in graph.nodes):
+        return graph
+    tensors, nodes = dict(graph.tensors), []
+    for node in graph.nodes:
+        if node.attrs.get("backwards") and BY_NAME[node.op].litert:
+            nodes += _backwards(tensors, node)
+        elif node.op in _EXPANSIONS:
+            nodes += _EXPANSIONS[node.op](tensors, node)
+        else:
+            assert BY_NAME[node.op].litert, f"LiteRT has no operator for {node.op}"
+            nodes.append(node)
+    return dataclasses.replace(graph, tensors=tensors, nodes=tuple(nodes))
+
+
+def unstated(graph: Graph) -> Node | None:
+    """Return the first node that no file can hold: LiteRT has neither the operator nor operators that compute the same.
+    Return None where there is no such node."""
+    return next((node for node in graph.nodes if not BY_NAME[node.op].litert and node.op not in _EXPANSIONS), None)
+
+
+def _lookup(tensors: dict[str, Tensor], node: Node) -> list[Node]:
+    """Lower a table lookup to CAST, ADD and GATHER: the index is the stored value minus the lowest one of its type.
+
+    An int16 table has 513 entries, with interpolation between them. It is first expanded to a table of the results of
+    all 65536 stored values.
+    """
+    data, table = node.inputs
+    assert data is not None and table is not None
+    name = node.outputs[0]
+    shape, entries = tensors[data].shape, tensors[table]
+    lowest = -int(np.iinfo(entries.dtype.numpy).min)
+    if entries.dtype is DType.INT16:
+        assert entries.data is not None
+        results = constant(f"{name}/results", interpolated(entries.data), entries.quant)
+        tensors[results.name], table = results, results.name
+    wide, index, offset = (f"{name}/{piece}" for piece in ("wide", "index", "offset"))
+    for tensor in (
+        Tensor(wide, shape, DType.INT32),
+        Tensor(index, shape, DType.INT32),
+        constant(offset, np.array(lowest, np.int32)),
+    ):
+        assert tensor.name not in tensors, f"{tensor.name} is there already"
+        tensors[tensor.name] = tensor
+    return [
+        Node("cast", (data,), (wide,), {}, node.source),
+        Node("add", (wide, offset), (index,), {}, node.source),
+        Node("gather", (table, index), (name,), {}, node.source),
+    ]
+
+
+def interpolated(entries: npt.NDArray[np.int16]) -> npt.NDArray[np.int16]:
+    """Return the results of an int16 table of 513 entries for all stored values, as LUTLookup of LiteRT's
+    internal/common.h computes them."""
+    stored = np.arange(-(2**15), 2**15)
+    place, offset = (stored >> 7) + 256, stored & 127
+    first, next_one = (entries[place + more].astype(np.int64) for more in (0, 1))
+    return (first + (((next_one - first).astype(np.int16) * offset + 64) >> 7)).astype(np.int16)
+
+
+def _softmax(tensors: dict[str, Tensor], node: Node) -> list[Node]:
+    """Lower a softmax whose output scale is not LiteRT's fixed one to a SOFTMAX to int16 and a QUANTIZE to int8."""
+    (data,), (name,) = node.inputs, node.outputs
+    assert data is not None
+    wide = Tensor(f"{name}/wide", tensors[name].shape, DType.INT16, per_tensor(*WIDE))
+    assert wide.name not in tensors, f"{wide.name} is there already"
+    tensors[wide.name] = wide
+    return [
+        Node("softmax", (data,), (wide.name,), node.attrs, node.source),
+        Node("quantize", (wide.name,), (name,), {}, node.source),
+    ]
+
+
+def _backwards(tensors: dict[str, Tensor], node: Node) -> list[Node]:
+    """Lower a backward recurrent layer to a forward layer between two REVERSE_V2."""
+    data, name = node.inputs[0], node.outputs[0]
+    assert data is not None
+    axis = constant(f"{name}/time", np.array([0 if node["time_major"] else 1], np.int32))
+    turned = dataclasses.replace(tensors[data], name=f"{name}/reversed", data=None)
+    result = dataclasses.replace(tensors[name], name=f"{name}/backwards")
+    for tensor in (axis, turned, result):
+        assert tensor.name not in tensors, f"{tensor.name} is there already"
+        tensors[tensor.name] = tensor
+    attrs = {key: value for key, value in node.attrs.items() if key != "backwards"}
+    return [
+        Node("reverse_v2", (data, axis.name), (turned.name,), {}, node.source),
+        Node(node.op, (turned.name, *node.inputs[1:]), (result.name, *node.outputs[1:]), attrs, node.source),
+        Node("reverse_v2", (result.name, axis.name), (name,), {}, node.source),
+    ]
+
+
+_EXPANSIONS = {"lookup": _lookup, "softmax_rescaled": _softmax}
+"""The functions that replace an operator by several of LiteRT's operators with the same result."""
+
+
+OPTION = "input_format"
+
+
+def with_frames(model: LiteRTModel, name: str, blue_first: bool = False) -> LiteRTModel:
+    """Return a model whose picture is a frame of bytes in NHWC.
+
+    A byte is the stored value of the file's input plus 128, and has the same real value. An operator QUANTIZE makes the file's input of
+    the frame, without a rounding. With ``blue_first`` the frame has blue first, and the filters of the first convolutions get the other order of channels.
+    Raises InvalidOptionError for a file without a quantized picture, and for another first operator than CONV_2D with constant filters
+    where the order of the channels changes.
+    """
+    given = [model.graph[each] for each in model.graph.inputs]
+    pictures = [
+        each for each in given if len(each.shape) == 4 and each.dtype in (DType.INT8, DType.UINT8) and each.quant
+    ]
+    if len(pictures) != 1:
+        raise InvalidOptionError(
+            f"{OPTION}: '{name}' has {len(pictures)} quantized inputs of 4 axes; a camera's frame replaces 1. Leave it out."
+        )
+    (picture,) = pictures
+    made = copied(model.model)
+    main = made.subgraphs[0]
+    place = model.tensor_index[picture.name]
+    if blue_first:
+        _reverse(made, place, picture.shape[-1], name)
+    if picture.dtype is DType.INT8:
+        assert picture.quant is not None
+        points = tuple(point + 128 for point in picture.quant.zero_points)
+        frame = tensor_object(
+            made, replace(picture, dtype=DType.UINT8, quant=replace(picture.quant, zero_points=points))
+        )
+        frame.name = main.tensors[place].name
+        main.tensors[place] = copy.copy(main.tensors[place])
+        main.tensors[place].name = frame.name + b"_int8"
+        main.tensors.append(frame)
+        last = len(main.tensors) - 1
+        main.operators.insert(0, operator_object(made, "QUANTIZE", [last], [place]))
+        main.inputs = np.array([last if each == place else each for each in places(main.inputs)], np.int32)
+        made.signatureDefs = [_of_frame(each, place, last) for each in made.signatureDefs or ()] or None
+    return replace(read_model(made), changed=True, appended=model.appended)
+
+
+def _of_frame(signature: Any, before: int, after: int) -> Any:
+    """Return a signature that names the tensor ``after`` in place of ``before`` among its inputs."""
+    twin = copy.copy(signature)
+    twin.inputs = [copy.copy(each) for each in signature.inputs or ()]
+    for each in twin.inputs:
+        each.tensorIndex = after if each.tensorIndex == before else each.tensorIndex
+    return twin
+
+
+def _reverse(model: Any, place: int, channels: int, name: str) -> None:
+    """Reverse the channels of the filters that read the tensor ``place``."""
+    main = model.subgraphs[0]
+    if channels != 3:
+        raise InvalidOptionError(f"{OPTION}: bgr is for 3 channels; '{name}' has {channels}. Leave bgr out.")
+    for number, operator in enumerate(main.operators):
+        inputs = places(operator.inputs)
+        if place not in inputs:
+            continue
+        operation = operator_name(model, operator)
+        filters = main.tensors[inputs[1]] if len(inputs) > 1 else None
+        data = None if filters is None else model.buffers[filters.buffer].data
+        if operation != "CONV_2D" or filters is None or data is None or filters.type != schema.TensorType.INT8:
+            raise InvalidOptionError(
+                f"{OPTION}: '{name}' begins with {operation}; bgr changes the constant int8 filters of CONV_2D. Leave bgr out, and give "
+                "frames with red first."
+            )
+        values = np.asarray(data, np.uint8).reshape(tuple(filters.shape))[..., ::-1]
+        main.tensors.append(constant_object(model, filters, values, (filters.name or b"filters").decode() + "_bgr"))
+        twin = copy.copy(operator)
+        twin.inputs = np.array([inputs[0], len(main.tensors) - 1, *inputs[2:]], np.int32)
+        main.operators[number] = twin

@@ -4,21 +4,10 @@
 from __future__ import annotations
 
 from openneutron.ir import Graph, Node
-from openneutron.ops import (
-    choice,
-    conv,
-    elementwise,
-    indexed,
-    normalization,
-    pieces,
-    places,
-    recurrent,
-    reductions,
-    shape,
-)
+from openneutron.ops import conv, elementwise, indexed, places, recurrent, reductions, shape
 from openneutron.ops.table import Attribute, Op, Operand, Quantization, Role
 
-_FAMILIES = (conv, reductions, normalization, elementwise, shape, indexed, pieces, choice, places, recurrent)
+_FAMILIES = (conv, reductions, elementwise, shape, indexed, places, recurrent)
 
 OPS: tuple[Op, ...] = tuple(row for family in _FAMILIES for row in family.OPS)
 BY_NAME = {op.name: op for op in OPS}

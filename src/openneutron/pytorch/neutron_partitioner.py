@@ -30,7 +30,7 @@ from openneutron.compiler.select.select import Refused, Trial, try_compile
 from openneutron.device import converter as converters
 from openneutron.device.timings import step
 from openneutron.errors import InvalidOptionError
-from openneutron.litert.expand import unstated
+from openneutron.litert.write import unstated
 from openneutron.options import EIQ
 from openneutron.pytorch.backend.custom_delegation_options import CustomDelegationOptions
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec, decode_specs

@@ -22,9 +22,8 @@ from openneutron.ir.graph import read_once
 from openneutron.ops import BY_NAME, recurrent
 from openneutron.ops.conv import DATA, OUTPUT_SHAPE, WEIGHTS, Padding, cropped, explicit_padding
 from openneutron.ops.limits import STORED
-from openneutron.ops.pieces import amounts_of, block_of
 from openneutron.ops.rescaling import STORED_BOUNDS, steps_of
-from openneutron.ops.shape import VIEWS, pads, slice_window
+from openneutron.ops.shape import VIEWS, amounts_of, block_of, pads, slice_window
 from openneutron.ops.table import constant_values
 
 FUSED_NAME = {"relu": "RELU", "relu6": "RELU6", "relu_n1_to_1": "RELU_N1_TO_1"}

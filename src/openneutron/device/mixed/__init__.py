@@ -25,8 +25,8 @@ from openneutron.errors import BudgetError, InvalidModelError, InvalidOptionErro
 from openneutron.ir import DType, Graph
 from openneutron.isa import Program, decode, listing
 from openneutron.litert import LiteRTModel, write
-from openneutron.litert.appended import joined
 from openneutron.litert.neutron_graph import OPERATOR_NAME, NeutronNode, splice
+from openneutron.litert.read import with_archive
 from openneutron.options import EIQ, budget_bytes
 from openneutron.targets import Target
 
@@ -99,7 +99,7 @@ class CompiledFile:
             else:
                 steps.append(item.node)
         data, archive = splice(self.model, steps), self.model.appended
-        return joined(data, archive) if archive else data
+        return with_archive(data, archive) if archive else data
 
     def programs(self) -> dict[str, Program]:
         """Return the programs of ``parts`` by name."""

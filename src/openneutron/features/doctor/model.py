@@ -20,8 +20,8 @@ from openneutron.device import forms, pte
 from openneutron.device.forms import Form, Kind, form_of
 from openneutron.errors import InvalidModelError
 from openneutron.ir import DType, Graph
-from openneutron.litert import saved_model
 from openneutron.litert.neutron_graph import OPERATOR_NAME
+from openneutron.litert.read import command_for
 from openneutron.pytorch.source import file_kind
 
 COMPILE = "openneutron compile {}"
@@ -195,7 +195,7 @@ def _saved_model(path: Path, _: Form) -> Description:
         "TensorFlow's SavedModel",
         notes=()
         if find_spec("tensorflow")
-        else (f"TensorFlow is not installed; where it is, this makes a .tflite: {saved_model.command_for(path)}",),
+        else (f"TensorFlow is not installed; where it is, this makes a .tflite: {command_for(path)}",),
         plan="TensorFlow, where it is installed, makes a float .tflite of it in a process of its own; a compile quantizes that with calibration data.",
         command=COMPILE,
     )

@@ -22,7 +22,7 @@ from openneutron.features.export.deployment import (
     arenas_of,
 )
 from openneutron.isa import aligned
-from openneutron.isa.nxp import NxpProgram
+from openneutron.isa.payload import NxpProgram
 from openneutron.isa.rows import ALIGNMENT
 
 LICENCE = "/* SPDX-License-Identifier: BSD-3-Clause */"

@@ -11,7 +11,7 @@ from enum import Enum
 
 from openneutron.isa import Program, aligned, base, decode
 from openneutron.isa.kernel_selection import called_kernels
-from openneutron.isa.nxp import NxpProgram
+from openneutron.isa.payload import NxpProgram
 from openneutron.isa.rows import ALIGNMENT, REGIONS, is_job
 from openneutron.language.model import Interface
 from openneutron.targets.target import Memory

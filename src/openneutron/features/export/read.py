@@ -35,8 +35,7 @@ from openneutron.features.export.deployment import (
 from openneutron.ir import Tensor
 from openneutron.isa import Program, decode, payload
 from openneutron.isa.microcode import is_foreign
-from openneutron.isa.nxp import NxpProgram
-from openneutron.isa.payload import SPAN_BYTES, Format, Payload
+from openneutron.isa.payload import SPAN_BYTES, Format, NxpProgram, Payload
 from openneutron.language import model as language_model
 from openneutron.language.model import Interface
 from openneutron.litert import LiteRTModel

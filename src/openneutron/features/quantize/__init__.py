@@ -85,7 +85,7 @@ class QuantizedLiteRT(QuantizedModel):
     model: LiteRTModel = field(repr=False)
 
     def _written(self, suffix: str) -> bytes:
-        from openneutron.litert.appended import joined
+        from openneutron.litert.read import with_archive
         from openneutron.litert.write import pack
 
         if suffix != LITERT.suffix:
@@ -93,7 +93,7 @@ class QuantizedLiteRT(QuantizedModel):
                 f"'{self.name}': a .tflite is quantized as a .tflite. Name the result so, or quantize the model that it was made from."
             )
         data, archive = pack(self.model.model), self.model.appended
-        return joined(data, archive) if archive else data
+        return with_archive(data, archive) if archive else data
 
 
 def quantize(

@@ -17,8 +17,7 @@ from openneutron.device.timings import step
 from openneutron.errors import InvalidModelError, MissingToolError
 from openneutron.features.quantize import QuantizedModel
 from openneutron.ir import DType, Graph, Tensor
-from openneutron.litert.expand import unstated
-from openneutron.litert.write import with_float_ends, write
+from openneutron.litert.write import unstated, with_float_ends, write
 from openneutron.options import FLOAT32, DelegationOptions, QuantizationOptions, Request
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
 from openneutron.pytorch.source.exporting import as_read, aten_graph, export, lifted

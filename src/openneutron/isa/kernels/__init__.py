@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from openneutron.isa.kernels import attention, combined, elements, language, normalization, products, recurrent, regions
+from openneutron.isa.kernels import combined, elements, language, products, recurrent, regions
 from openneutron.isa.kernels.row import Row
 
-_FAMILIES = (products, attention, elements, regions, normalization, combined, recurrent, language)
+_FAMILIES = (products, elements, regions, combined, recurrent, language)
 
 # Ids are the opCode of profile events; 6 stays free, since ExecuTorch's NXP delegate takes it for the end of its events.
 KERNELS: tuple[Row, ...] = tuple(

@@ -5,6 +5,7 @@
 * Chained: two kernels one after the other through a scratch buffer. Each position of the output needs only the same position of the operands,
   so that a call can go through its rows in blocks, with scratch for the rows of one block.
 * Squeeze-excite blocks (arXiv 1709.01507): the mean of an image and two small layers, alone or with the product.
+* Attention: scores, softmax and the product with the values, for each row of the queries.
 * Attention with the linear layers of its queries, keys and values, batch by batch: scratch for one batch replaces a tensor of all batches.
 """
 
@@ -12,8 +13,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from openneutron.isa.kernels import attention, elements, normalization, products, regions
+from openneutron.isa.kernels import elements, products, regions
 from openneutron.isa.kernels.row import (
+    CLAMP,
     INPUT_AND_OUTPUT,
     Audited,
     CostClass,
@@ -28,12 +30,97 @@ from openneutron.isa.kernels.row import (
     Traits,
     Work,
     audited,
+    buffer,
+    constant,
+    factor,
     scratch,
     signed,
 )
 
-_FAMILIES = (products, attention, elements, normalization, regions)
-_ROWS: dict[str, Row] = {row.name: row for family in _FAMILIES for row in family.KERNELS}
+_SUM = (
+    signed("sum_a_zero_point", "subtracted from a score"),
+    signed("sum_a_multiplier", "of a score, as in add_s8"),
+    signed("sum_a_shift", "0 or below"),
+    signed("sum_b_zero_point", "subtracted from a mask's value"),
+    signed("sum_b_multiplier", "of a mask's value; below 0 where it is subtracted"),
+    signed("sum_b_shift", "0 or below"),
+    *factor("sum", "of the sum"),
+    signed("sum_zero_point", "added to the sum"),
+    signed("sum_min", "the sum's lower bound, stored"),
+    signed("sum_max", "the sum's upper bound, stored"),
+)
+_QUOTIENT = (
+    *factor("mean", "of the sum of a row's exponentials, to their mean"),
+    signed("mean_zero_point", "added to the mean"),
+    signed("quotient_a_zero_point", "subtracted from a product"),
+    signed("quotient_b_zero_point", "subtracted from the mean's entry in `reciprocal`"),
+    *factor("quotient", "of the product of both, as in mul_s8"),
+    signed("quotient_zero_point", "added to it"),
+)
+
+_ATTENTION_ALONE = audited(
+    Audited.ATTENDED,
+    Row(
+        "attention_s8",
+        "Attention of each row of the queries to all keys: batch_matmul_s8 of the query with the keys, add_s8 of a mask, softmax_s8, "
+        "batch_matmul_s8 with the values. With `divides`, exponentials of a table take the place of the softmax, and their sum divides "
+        "the product: reduce_max_s8, mean_s8, lookup_s8 and mul_s8.",
+        (
+            buffer("query", "int8; a column for each head, a row for each query"),
+            buffer("output", "int8; a column for each head, a row for each query"),
+            buffer("key", "int8; a column for each head, or for each group of heads, a row for each key; held whole"),
+            buffer("value", "int8; columns and rows as the keys; held whole"),
+            buffer(
+                "mask", "int8; rows and columns as the output, a channel for each key; any buffer where `masked` is 0"
+            ),
+            scratch("scores", "int8; a channel for each channel of a query and for each key, side by side"),
+            signed("work", "multiply-accumulates for each output channel of a window, rounded up"),
+            signed("depth", "channels of a query and of a key that are taken, at most 32768"),
+            signed("group", "heads of the query that share a head of the keys and values"),
+            signed("tabled", "1: each value of the query becomes its entry in `table`"),
+            *constant("table", "bytes; 256 entries by the stored value + 128"),
+            signed("query_zero_point", "subtracted from a query"),
+            signed("key_zero_point", "subtracted from a key"),
+            *factor("score", "of a product of a query and a key, to a score"),
+            signed("score_zero_point", "added to it"),
+            signed("masked", "1: a mask is added to the scores"),
+            *_SUM,
+            signed("exp_count", "entries of `exp`, by the row's largest score less a score"),
+            *constant("exp", "bytes; int32 exponentials as in softmax_s8, with `divides` int8"),
+            signed("probability_multiplier", "of a probability of 16 fractional bits; 0: a probability has 8"),
+            signed("probability_shift", "positive shifts left, at most 9"),
+            signed(
+                "probability_zero_point",
+                "added to it, and subtracted from a probability in the product with the values",
+            ),
+            signed("value_zero_point", "subtracted from a value"),
+            *factor("product", "of the product with the values"),
+            signed("product_zero_point", "added to it"),
+            signed("divides", "1: the product is divided by the sum of the row's exponentials"),
+            *_QUOTIENT,
+            *constant("reciprocal", "bytes; 256 entries by the mean of a row's exponentials + 128"),
+            *CLAMP,
+        ),
+        41,
+        ("work",),
+        traits=Traits(
+            operands=(
+                Operand("query", SameRow()),
+                Operand("key"),
+                Operand("value"),
+                Operand("mask", SameRow()),
+                Operand("scores"),
+            ),
+            cost=Work(CostClass.ATTENTION, inputs="depth"),
+            batches_apart=True,
+            columns_apart=True,
+        ),
+    ),
+)
+
+_ROWS: dict[str, Row] = {
+    row.name: row for rows in (products.KERNELS, _ATTENTION_ALONE, elements.KERNELS, regions.KERNELS) for row in rows
+}
 """The rows of the parts; combined kernels that are parts themselves are added below."""
 
 
@@ -299,4 +386,4 @@ _ATTENTION_OF_LAYERS = audited(
     ),
 )
 
-KERNELS = (*_JOINED, *_CHAINED, EXCITATION, SQUEEZE_EXCITE, *_ATTENTION_OF_LAYERS)
+KERNELS = (*_ATTENTION_ALONE, *_JOINED, *_CHAINED, EXCITATION, SQUEEZE_EXCITE, *_ATTENTION_OF_LAYERS)

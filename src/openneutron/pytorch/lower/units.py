@@ -21,7 +21,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx import Graph, Node
 
 from openneutron.ir import DType, QuantParams
-from openneutron.litert.expand import interpolated
+from openneutron.litert.write import interpolated
 from openneutron.pytorch.graph.program import (
     Constants,
     evaluate,

@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.fx import Node
 
-from openneutron.ops.normalization import MOST_NORMALIZED
+from openneutron.ops.reductions import MOST_NORMALIZED
 from openneutron.pytorch.graph.program import Reject, Rejected, arguments_of, shape_of
 from openneutron.pytorch.operators.annotations import FUNCTION, annotates
 from openneutron.pytorch.operators.rules.context import Context, Shape, Value

@@ -16,7 +16,7 @@ from torchao.quantization.pt2e.quantizer import (
 )
 from torchao.quantization.pt2e.quantizer.quantizer import Q_ANNOTATION_KEY, QuantizationSpecBase
 
-from openneutron.ops.normalization import MOST_NORMALIZED
+from openneutron.ops.reductions import MOST_NORMALIZED
 from openneutron.pytorch.graph.moves import Change, is_move
 from openneutron.pytorch.graph.program import STAYS_WHOLE, Region, find_regions, is_pointwise, jumps, short_name
 from openneutron.pytorch.graph.rewriting import constant_of, number_of, results_of

@@ -26,8 +26,7 @@ from openneutron.compiler.select.calls import (
 from openneutron.compiler.select.needs import Walk, boxes, by_elements, dense, merged, row_major, with_rows
 from openneutron.ir import DType, Graph, Node, Tensor
 from openneutron.ops.indexed import INDEXED, Indexed, bilinear_positions, gathers_by_maps, kernel_axes, moved_axes
-from openneutron.ops.pieces import DATA, piece_sizes, split_axis
-from openneutron.ops.shape import pad_box, pads, slice_window, strided_window
+from openneutron.ops.shape import DATA, pad_box, pads, piece_sizes, slice_window, split_axis, strided_window
 from openneutron.ops.table import constant_values
 
 

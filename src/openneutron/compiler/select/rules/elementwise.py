@@ -26,8 +26,15 @@ from openneutron.compiler.select.calls import (
 from openneutron.compiler.select.needs import Walk, boxes, by_elements, row_major
 from openneutron.compiler.select.tables import INTERPOLATED, TABLES, function_table, sigmoid_table, softmax_tables
 from openneutron.ir import DType, Graph, Node, QuantParams, Tensor, per_tensor
-from openneutron.ops.choice import COMPARISONS, EQUALITIES, arg_axis
-from openneutron.ops.elementwise import prelu_factors, squared_difference_factor, sum_factor, wide_sigmoid_factor
+from openneutron.ops.elementwise import (
+    COMPARISONS,
+    EQUALITIES,
+    arg_axis,
+    prelu_factors,
+    squared_difference_factor,
+    sum_factor,
+    wide_sigmoid_factor,
+)
 from openneutron.ops.reductions import wide_softmax_factor
 from openneutron.ops.rescaling import (
     STORED_BOUNDS,

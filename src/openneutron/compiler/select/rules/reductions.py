@@ -26,15 +26,16 @@ from openneutron.compiler.select.rules.conv import ROUNDED_ONCE, clamp_of, convo
 from openneutron.compiler.select.tables import Ints, doubling_high_mul, rounding_shift_right
 from openneutron.ir import DType, Graph, Node, Tensor
 from openneutron.ops.conv import explicit_padding
-from openneutron.ops.normalization import coefficients, scaled_epsilon
 from openneutron.ops.reductions import (
     INTEGER_BITS,
     WIDE,
     WindowRun,
+    coefficients,
     difference_factor,
     reduced_axes,
     rounds_halves,
     runs_of_axes,
+    scaled_epsilon,
     sum_singles,
     window_runs,
 )

@@ -17,7 +17,7 @@ from openneutron.compiler.cost.estimate import Loss
 from openneutron.device.cache import record, value_of
 from openneutron.errors import InvalidModelError
 from openneutron.features.report.advice import Advice, BudgetPoint
-from openneutron.litert.appended import joined, split
+from openneutron.litert.read import split_archive, with_archive
 
 VERSION = 3
 """The version of the format of the data. Data of another version is rejected."""
@@ -332,8 +332,8 @@ def with_facts(file: bytes, data: ReportData) -> bytes:
     """Return a compiled file with the report data appended: the compressed JSON, its length and ``MARK``. An archive at the end of the
     file stays at its end. Equal arguments give equal bytes."""
     packed = zlib.compress(json.dumps(data.to_dict(), separators=(",", ":")).encode(), 9)
-    body, archive = split(file)
-    return joined(b"".join((body, packed, len(packed).to_bytes(LENGTH_BYTES, "little"), MARK)), archive)
+    body, archive = split_archive(file)
+    return with_archive(b"".join((body, packed, len(packed).to_bytes(LENGTH_BYTES, "little"), MARK)), archive)
 
 
 def facts_of(file: bytes, name: str) -> ReportData:
@@ -341,7 +341,7 @@ def facts_of(file: bytes, name: str) -> ReportData:
 
     Raises InvalidModelError, which calls the file ``name``, where the file has no data or the data is damaged.
     """
-    file, _ = split(file)
+    file, _ = split_archive(file)
     end = len(file) - len(MARK) - LENGTH_BYTES
     if not has_facts(file):
         raise InvalidModelError(
@@ -358,4 +358,4 @@ def facts_of(file: bytes, name: str) -> ReportData:
 
 def has_facts(file: bytes) -> bool:
     """Return whether a compiled file has report data inside."""
-    return split(file)[0].endswith(MARK)
+    return split_archive(file)[0].endswith(MARK)
