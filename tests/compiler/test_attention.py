@@ -9,7 +9,7 @@ import pytest
 from openneutron.compiler import CompileOptions, compile_graph
 from openneutron.compiler.rewrite.passes import select_calls
 from openneutron.compiler.select.calls import View
-from openneutron.compiler.select.needs import Way, split_alike
+from openneutron.compiler.select.needs import AccessMap, split_alike
 from openneutron.ir import Graph
 from tests.support import oracle
 from tests.support.attention_graphs import attention
@@ -71,11 +71,13 @@ def test_a_way_goes_through_a_copy_axis_by_axis() -> None:
     """[2, 3, 4] in memory becomes [3, 2, 4]; the first two axes are read as one."""
     near = View("copy", (1, 3, 2, 4), (24, 8, 4, 1))
     far = View("source", (1, 3, 2, 4), (24, 4, 12, 1), 100)
-    way = Way("copy", (((6, 4),), ((4, 1),)))
-    assert way.through(near, far) == Way("source", (((3, 4), (2, 12)), ((4, 1),)), 100)
-    assert Way("copy", (((2, 8),), ((4, 1),)), 12).through(near, far) == Way("source", (((2, 4),), ((4, 1),)), 116)
-    assert Way("copy", (((4, 4),),)).through(near, far) == Way("source", (((2, 4), (2, 12)),), 100)
-    assert Way("copy", (((3, 4),),)).through(near, far) is None
+    way = AccessMap("copy", (((6, 4),), ((4, 1),)))
+    assert way.through(near, far) == AccessMap("source", (((3, 4), (2, 12)), ((4, 1),)), 100)
+    assert AccessMap("copy", (((2, 8),), ((4, 1),)), 12).through(near, far) == AccessMap(
+        "source", (((2, 4),), ((4, 1),)), 116
+    )
+    assert AccessMap("copy", (((4, 4),),)).through(near, far) == AccessMap("source", (((2, 4), (2, 12)),), 100)
+    assert AccessMap("copy", (((3, 4),),)).through(near, far) is None
 
 
 def test_axes_are_split_where_one_of_the_ways_is() -> None:

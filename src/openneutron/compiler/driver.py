@@ -180,12 +180,14 @@ def _compiled(given: Prepared, target: Target, options: CompileOptions) -> Compi
             raise InvalidModelError(f"{node.op} '{node.name}': {reason}.")
     with _without_collections():
         best = within_budget(given.graph, given.tasks, target, options)
-    if not options.check:
-        return _finished(given, best, target, options, {})
     faults: list[CompilerFaultError] = []
     for fitted in chain((best,), alternatives(given.graph, given.tasks, target, options, best)):
         known: Packed = {}
-        compiled = _finished(given, fitted, target, options, known)
+        compiled = finish(
+            given.graph, given.legal, fitted.storages, fitted.schedule, target, options, fitted.layout, known
+        )
+        if not options.check:
+            return compiled
         try:
             made = checked(compiled, known)
         except CompilerFaultError as error:
@@ -193,10 +195,6 @@ def _compiled(given: Prepared, target: Target, options: CompileOptions) -> Compi
         else:
             return replace(made, report=replace(made.report, faults=tuple(map(str, faults))))
     raise faults[0]
-
-
-def _finished(given: Prepared, fitted: Fitted, target: Target, options: CompileOptions, known: Packed) -> Compiled:
-    return finish(given.graph, given.legal, fitted.storages, fitted.schedule, target, options, fitted.layout, known)
 
 
 def _legalized(graph: Graph) -> Graph:

@@ -160,15 +160,11 @@ def packed_constant(packing: Packing, constant: Constant, known: Packed | None) 
 
 
 NAME_LENGTH = 40
-"""The length to which a program cuts the names of its operators. They are for listings and profiles only."""
-
-
-def short_name(name: str) -> str:
-    """Return a node's name for listings: the last part of a fused name, cut from the front."""
-    return _last_name(name)[-NAME_LENGTH:]
+"""The number of characters of an operator's name that a program has, from the end of the name. Names are for listings and profiles only."""
 
 
 def _last_name(name: str) -> str:
+    """Return the last part of the name of a fused node, whose parts LiteRT's converter joins by semicolons."""
     return name.rsplit(";", 1)[-1]
 
 
@@ -237,7 +233,7 @@ def emit(
         profile_size=sum(runs for runs, _ in spent_on_calls(schedule, target)) * PROFILE_EVENT_BYTES if profile else 0,
         target=checksum(target.name),
         cycles=cycles,
-        names=tuple(short_name(call.name) for call in schedule.calls),
+        names=tuple(_last_name(call.name)[-NAME_LENGTH:] for call in schedule.calls),
         states=tuple(state_record(state, storages, weights) for state in graph.states),
         state_size=state_bytes(graph),
     )

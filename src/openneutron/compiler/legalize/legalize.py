@@ -139,8 +139,8 @@ def fuse_crop(graph: Graph) -> Graph:
 
 
 def _total_crop(graph: Graph, node: Node, after: Node) -> Padding | None:
-    """Return the rows and columns that the convolution ``node`` and the slice ``after`` crop together; None if the slice drops batches
-    or channels."""
+    """Return the rows and columns that the transposed convolution ``node`` crops if it also does the work of the slice
+    ``after``. Return None if the slice drops batches or channels."""
     whole, part = graph[node.name].shape, graph[after.name].shape
     if (whole[0], whole[3]) != (part[0], part[3]):
         return None
@@ -190,8 +190,9 @@ def view_before_pad(graph: Graph) -> Graph:
 
 
 def _axes(before: tuple[int, ...], after: tuple[int, ...]) -> list[int | None] | None:
-    """Return for each axis of shape ``after`` the index of the same axis in shape ``before``, or None for an axis of one element.
-    Return None if the shapes differ in other axes than those of one element."""
+    """Match the axes of two shapes that differ only in axes of one element. Return for each axis of ``after`` the index
+    of the same axis in ``before``, or None for an axis of one element. Return None if the shapes differ in other
+    axes."""
     left = [axis for axis, extent in enumerate(before) if extent != 1]
     if [before[axis] for axis in left] != [extent for extent in after if extent != 1]:
         return None
@@ -267,9 +268,10 @@ def _chain(graph: Graph, gathered: Node, producers: Mapping[str, Node]) -> _Chai
 
 
 def _through_view(producers: Mapping[str, Node], node: Node) -> tuple[Node | None, Node | None]:
-    """Return the view that computes the node's first operand, and the node before the view.
+    """Return the view that computes the node's first operand, and the node that computes the input of that view.
 
-    If no view computes the operand, return None and the operand's producer. A tensor that no node computes has the producer None.
+    If no view computes the operand, return None and the node that computes the operand itself. Either node is None if
+    no node computes the tensor, as for a graph input.
     """
     made = producers.get(node.inputs[0] or "")
     if made is None or made.op not in VIEWS:
@@ -278,8 +280,8 @@ def _through_view(producers: Mapping[str, Node], node: Node) -> tuple[Node | Non
 
 
 def _along(graph: Graph, sequence: str | None, image: str | None, axis: int) -> bool:
-    """Return whether ``image`` is the tensor ``sequence`` [batch, length, channels] as an image whose rows (``axis`` 1) or columns
-    (``axis`` 2) are the steps of the sequence."""
+    """Return whether ``image`` [batch, rows, columns, channels] is a reshape of ``sequence`` [batch, length, channels],
+    with the length as its rows (``axis`` 1) or as its columns (``axis`` 2)."""
     shape = graph[str(sequence)].shape
     return len(shape) == 3 and graph[str(image)].shape == _image_shape(shape, axis)
 
@@ -361,7 +363,8 @@ def merge_equal(graph: Graph) -> Graph:
 
 
 def _key(graph: Graph, node: Node) -> Key:
-    """Return a key that equal nodes have in common. It does not include the values of constant operands."""
+    """Return a hashable key that is equal for equal nodes. It does not include the values of constant operands, which
+    ``_same_values`` compares."""
     operands = tuple(
         _type(graph[name]) if name is not None and graph[name].is_constant else name for name in node.inputs
     )
@@ -378,7 +381,8 @@ def _same_constants(graph: Graph, node: Node, other: Node) -> bool:
 
 
 def _same_values(a: Tensor, b: Tensor) -> bool:
-    """Return whether two constants have the same values. Return False for several elements with strides of 0: their values are unknown."""
+    """Return whether two constants have the same values. A constant of several elements whose strides are all 0 stands
+    for unknown values, so the result is then False."""
     if a.data is None or b.data is None:
         return False
     known = all(data.size == 1 or any(data.strides) for data in (a.data, b.data))
@@ -426,13 +430,14 @@ def drop_zero_sums(graph: Graph) -> Graph:
 
 
 def unchanged_operand(graph: Graph, node: Node) -> str | None:
-    """Return the name of the operand of an ADD or SUB that equals the result whatever its values are, or None.
+    """Return the name of the operand of an ADD or SUB that is added to zeros and whose stored values equal the stored
+    result. Return None if there is no such operand.
 
-    The other operand is a constant of zeros. LiteRT (add.cc, sub.cc) shifts each stored value, minus its zero point, left by
-    20 bits (int16: by 15). It multiplies the shifted value by (operand scale) / (2 * larger scale), and the sum by
-    (2 * larger scale) / (2^20 * output scale) (int16: 2^15). If the output's scale equals the operand's, and the scale of the
-    zeros is not larger, these factors are 1/2 and 1/2^19 (1/2^14). Both are exact, and so is the result. If the scale of the
-    zeros is larger, the first factor is rounded.
+    The other operand is a constant of zeros. LiteRT (add.cc, sub.cc) shifts each stored value, minus its zero point,
+    left by 20 bits (int16: by 15). It multiplies the shifted value by (operand scale) / (2 * larger scale), and the sum
+    by (2 * larger scale) / (2^20 * output scale) (int16: 2^15). If the output's scale equals the operand's, and the
+    scale of the zeros is not larger, these factors are 1/2 and 1/2^19 (1/2^14). Both are exact, and so is the result.
+    If the scale of the zeros is larger, the first factor is rounded.
     """
     if node.op not in ("add", "sub") or node.attrs.get("activation", "NONE") != "NONE":
         return None
@@ -636,7 +641,8 @@ class _Split:
         return [*self._nodes, replace(node, inputs=tuple(inputs))], self._tensors
 
     def _beside_itself(self, channels: int) -> str:
-        """Return the name of the input with each group of ``channels`` channels repeated once for each part."""
+        """Return the name of a new tensor: the layer's input, in which each group of ``channels`` channels is repeated
+        once for each part of the weights."""
         copies, shape = len(self._parts), self._data.shape
         if len(shape) == 4 and shape[-1] == channels:
             return self._joined(self._data.name, shape, 3)
@@ -647,9 +653,10 @@ class _Split:
         return self._reshaped(wide, (*shape[:-1], copies * shape[-1]), "input")
 
     def _doubled_rows(self) -> tuple[str, Weights]:
-        """Return the name of the input with each row repeated once for each part, and the weights with the rows of the parts interleaved.
+        """Return the name of a new tensor, the layer's input with each row repeated once for each part of the weights,
+        and the weights with the rows of their parts interleaved.
 
-        The kernel's dilation along the rows becomes rows of zeros.
+        The kernel's dilation along the rows becomes rows of zeros in the weights.
         """
         copies, (batches, height, width, channels) = len(self._parts), self._data.shape
         # A row that is repeated along the width has the same bytes as two equal rows.
@@ -702,7 +709,8 @@ PASSES: tuple[tuple[Callable[[Graph], Graph], Collection[str]], ...] = (
     (read_single_steps, ("unidirectional_sequence_lstm",)),
     (add_states, STATEFUL),
 )
-"""The passes in order, each with operators: the pass runs if the graph has one of them. A pass without operators always runs."""
+"""The passes in the order they run. Beside each are operator names: the pass runs only if the graph has one of them;
+without names it always runs."""
 
 
 def legalize(graph: Graph) -> Graph:

@@ -27,12 +27,13 @@ from openneutron.targets import Target
 
 
 def type_reason(graph: Graph, node: Node, target: Target | None, host_calls: bool) -> str | None:
-    """Return the reason why a node can't be in a program for ``target``: its activations have a type that the NPU lacks. None if it can.
+    """Return the reason why a node can't be in a program for ``target``: the NPU does not compute on the type of its
+    activations. Return None if the node can.
 
-    With ``host_calls``, a node that the NPU can't run is in the program where the chip's host core can make kernel calls of it.
-    Only int16 can be missing, since all chips compute on int8. Without a target the result is None. The states of a recurrent layer
-    are not activations: the cell state of an LSTM and the kept results of an SVDF are int16 in layers with int8 activations. Their
-    products of 16 by 16 bits do not use the multipliers of any chip.
+    With ``host_calls``, the chip's host core may make the kernel calls that the NPU can't, so that more nodes can be in
+    the program. Only int16 can be missing, since all chips compute on int8. Without a target the result is None. The
+    states of a recurrent layer are not activations: the cell state of an LSTM and the stored results of an SVDF are
+    int16 in layers with int8 activations. Their products of 16 by 16 bits do not use the multipliers of any chip.
     """
     if target is None or targets.takes_int16(target, host_calls):
         return None
@@ -62,7 +63,8 @@ MIXED = "some of its tensors are uint8 and some int8"
 
 
 def as_int8(graph: Graph) -> Graph:
-    """Return the graph with int8 tensors of the same names in place of uint8 ones."""
+    """Return the graph with each uint8 tensor replaced by an int8 tensor of the same name, whose stored values and zero
+    point are 128 lower."""
     if not any(tensor.dtype is DType.UINT8 for tensor in graph.tensors.values()):
         return graph
     nodes = (node.with_attrs(unsigned=True) if _is_unsigned(graph, node) else node for node in graph.nodes)
@@ -93,9 +95,9 @@ def unsigned_reason(graph: Graph, node: Node) -> str | None:
 
 
 def with_uint8_io(graph: Graph, stored: Graph) -> Graph:
-    """Return the graph with uint8 inputs and outputs where ``stored`` has them under the same names.
+    """Return the graph with uint8 inputs and outputs where the tensors of the same names in ``stored`` are uint8.
 
-    QUANTIZE operators convert them to and from the int8 tensors inside the graph, which get other names.
+    A QUANTIZE operator converts each of them to or from an int8 tensor inside the graph, which gets a new name.
     """
     moved = [name for name in (*graph.inputs, *graph.outputs) if stored[name].dtype is DType.UINT8]
     if not moved:
@@ -115,7 +117,8 @@ def with_uint8_io(graph: Graph, stored: Graph) -> Graph:
 
 
 def signed_quant(tensor: Tensor) -> QuantParams:
-    """Return the quantization parameters of an int8 tensor, or those of the int8 tensor that replaces a uint8 tensor."""
+    """Return the quantization parameters of an int8 tensor. For a uint8 tensor, return those of the int8 tensor that
+    ``as_int8`` puts in its place."""
     assert tensor.quant is not None
     return _lower(tensor.quant) if tensor.dtype is DType.UINT8 else tensor.quant
 
@@ -158,7 +161,8 @@ ONLY_VIEWS = "it only gives values another shape, and no operator beside it runs
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Partition:
-    """Nodes that become one program. ``nodes`` are their indices in the whole graph; ``graph`` has only these nodes."""
+    """A set of nodes that becomes one program. ``nodes`` are their indices in the whole graph, and ``graph`` is a graph
+    of only these nodes."""
 
     nodes: tuple[int, ...]
     graph: Graph
@@ -329,7 +333,8 @@ def _rejection(
 
 
 def _border(graph: Graph, node: Node) -> OnCpu | None:
-    """Return the diagnostic of a QUANTIZE from float32 or a DEQUANTIZE to float32; None for any other node."""
+    """Return the diagnostic of a node that converts from or to float32 (QUANTIZE, DEQUANTIZE) and so stays on the CPU;
+    None for any other node."""
     if len(node.inputs) != 1 or len(node.outputs) != 1 or node.inputs[0] is None:
         return None
     before, after = graph[node.inputs[0]].dtype, graph[node.outputs[0]].dtype
@@ -379,7 +384,8 @@ def _levels(predecessors: Sequence[Sequence[int]], rejected: Mapping[int, OnCpu]
 
 
 def _idle(part: Partition) -> list[int]:
-    """Return the indices, in the whole graph, of the partition's nodes that are not connected to any node that computes."""
+    """Return the indices, in the whole graph, of those nodes of the partition that only change shapes and that no chain
+    of tensors connects to a node that computes."""
     legal = rename_identities(part.graph)
     computes = [node.op not in VIEWS and _computes(legal, node) for node in legal.nodes]
     made_by = {name: place for place, node in enumerate(part.graph.nodes) for name in node.outputs}
@@ -401,7 +407,8 @@ def _idle(part: Partition) -> list[int]:
 
 
 def _computes(graph: Graph, node: Node) -> bool:
-    """Return whether the node is more than a view. A composed operator is more than a view if one of its parts is."""
+    """Return whether a node computes or moves values, rather than only viewing its input in another shape. A composed
+    operator computes if one of its parts does."""
     row = ops.BY_NAME[node.op]
     if not row.is_composed(graph, node):
         return True

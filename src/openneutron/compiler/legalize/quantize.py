@@ -35,14 +35,15 @@ TABLES = frozenset(name for name, row in KERNEL_BY_NAME.items() if row.traits.fu
 
 
 def is_table(graph: Graph, node: Node) -> bool:
-    """Return whether each byte of the node's result is a function of one byte of its only input."""
+    """Return whether the node is a table look-up: each byte of its result is a function of one byte of its only input."""
     if len(node.inputs) != 1 or len(node.outputs) != 1 or TABLES.isdisjoint(BY_NAME[node.op].kernels):
         return False
     return graph.given(node, 0).dtype is DType.INT8 and graph[node.name].dtype is DType.INT8
 
 
 def rescale_before_enlarging(graph: Graph) -> Graph:
-    """Return the graph with each QUANTIZE that alone reads an enlarged tensor in front of the operator that enlarges it."""
+    """Return the graph with each QUANTIZE moved in front of the operator that enlarges its input (``ENLARGING``), where
+    it rescales fewer values. Nothing but the QUANTIZE may read the enlarged tensor."""
     consumers, producers = graph.consumers(), graph.producers()
     swapped: dict[str, tuple[Node, ...]] = {}
     tensors: list[Tensor] = []
@@ -63,8 +64,8 @@ def rescale_before_enlarging(graph: Graph) -> Graph:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """An operand of a concatenation along ``axis``: the positions from ``begin`` to ``end`` of ``source`` there, rescaled by ``quantize`` if that is
-    not None."""
+    """One operand of a concatenation, as a range of another tensor: positions [begin, end) of ``source`` along the axis
+    of the concatenation, rescaled by the node ``quantize`` unless that is None."""
 
     operand: str
     source: str
@@ -74,9 +75,11 @@ class _Part:
 
 
 def join_slices(graph: Graph) -> Graph:
-    """Return the graph in which a CONCATENATION reads neighbouring slices of a tensor as one slice, or as the tensor itself.
+    """Return the graph in which a CONCATENATION that reads adjacent slices of one tensor reads a single slice instead,
+    or the whole tensor.
 
-    A QUANTIZE of each slice to the same scale becomes one QUANTIZE, if the CONCATENATION alone reads their results.
+    If each slice goes through a QUANTIZE to the same scale, one QUANTIZE of the joined slice replaces them. Nothing but
+    the CONCATENATION may read their results.
     """
     consumers, producers = graph.consumers(), graph.producers()
     nodes: list[Node] = []
@@ -119,7 +122,8 @@ def without_unread(graph: Graph) -> Graph:
 def _part(
     graph: Graph, join: Node, name: str, producers: Mapping[str, Node], consumers: Mapping[str, Sequence[Node]]
 ) -> _Part:
-    """Return an operand of a concatenation: a part of a slice's source, or else the whole operand."""
+    """Return the range of a tensor that an operand of a concatenation is: the range of a slice, or the whole operand if
+    it is no slice."""
     axis = join["axis"] % len(graph[name].shape)
     made = _behind_views(graph, name, producers)
     quantize = made if made is not None and made.op == "quantize" and is_table(graph, made) else None
@@ -136,7 +140,7 @@ def _part(
 
 
 def _behind_views(graph: Graph, name: str, producers: Mapping[str, Node]) -> Node | None:
-    """Return the node that computes a tensor, without reshapes to the same shape."""
+    """Return the node that computes a tensor, skipping reshapes that do not change the shape; None if no node does."""
     made = producers.get(name)
     while made is not None and made.op in VIEWS and graph.given(made, 0).shape == graph[made.name].shape:
         made = producers.get(str(made.inputs[0]))
@@ -144,7 +148,8 @@ def _behind_views(graph: Graph, name: str, producers: Mapping[str, Node]) -> Nod
 
 
 def _neighbours(graph: Graph, parts: Sequence[_Part]) -> list[list[_Part]]:
-    """Return the parts in groups: each continues the one before it in the same source, with the same scale."""
+    """Return the parts divided into groups of adjacent ranges: each part of a group begins where the part before it
+    ends, in the same source and with the same scale."""
     groups: list[list[_Part]] = []
     for part in parts:
         last = groups[-1][-1] if groups else None
@@ -163,7 +168,8 @@ def _neighbours(graph: Graph, parts: Sequence[_Part]) -> list[list[_Part]]:
 
 
 def _joined(graph: Graph, join: Node, group: Sequence[_Part], tensors: dict[str, Tensor]) -> list[Node]:
-    """Return the nodes that compute the parts of a group as one operand; none if that is their source. ``tensors`` gets new tensors."""
+    """Return the nodes that compute the joined operand of a group: a slice, a QUANTIZE, both or none. The new tensors
+    are added to ``tensors``."""
     source, axis = graph[group[0].source], join["axis"] % len(graph[group[0].source].shape)
     begin, end = group[0].begin, group[-1].end
     origin, nodes, name = join.source, [], source.name
@@ -184,13 +190,16 @@ def _joined(graph: Graph, join: Node, group: Sequence[_Part], tensors: dict[str,
 
 
 MOVED = ("slice", "strided_slice", "transpose")
-"""Operators that become copies, which tables can take along."""
+"""Operators that become copies. A table look-up can be folded into a copy."""
 
 
 def tables_before_join(graph: Graph) -> Graph:
-    """Return the graph with each table that alone reads a CONCATENATION in front of it, if each operand comes from a table or a copy.
+    """Return the graph in which a table look-up that reads the result of a CONCATENATION is applied to each operand of
+    the CONCATENATION instead.
 
-    A table takes along the one before it, and a copy: there are as many calls in front of the CONCATENATION as before, and none behind it.
+    This is done if a table or a copy computes each operand and nothing but the look-up reads the result. The look-up is
+    then folded into the tables and copies. So the calls in front of the CONCATENATION stay as many, and the one after
+    it is saved.
     """
     while True:
         consumers, producers = graph.consumers(), graph.producers()
@@ -204,7 +213,8 @@ def tables_before_join(graph: Graph) -> Graph:
 def _before_join(
     graph: Graph, table: Node, producers: Mapping[str, Node], consumers: Mapping[str, Sequence[Node]]
 ) -> Graph | None:
-    """Return the graph with a table in front of the concatenation that it reads; None if the table stays."""
+    """Return the graph with the look-up ``table`` moved in front of the CONCATENATION that it reads; None if it must
+    stay."""
     join = producers.get(table.inputs[0] or "") if is_table(graph, table) else None
     if (
         join is None
@@ -233,7 +243,8 @@ def _before_join(
 def _takes_table(
     graph: Graph, name: str, producers: Mapping[str, Node], consumers: Mapping[str, Sequence[Node]]
 ) -> bool:
-    """Return whether a table or a copy computes the tensor, which no other node reads, with or without a view between them."""
+    """Return whether a table look-up or a copy computes the tensor ``name``, through reshapes or directly, and the
+    tensor has one reader."""
     node = producers.get(name)
     while node is not None and node.op in VIEWS and read_once(graph, consumers, node):
         node = producers.get(str(node.inputs[0]))
@@ -246,25 +257,30 @@ MOVING = frozenset(
         *("resize_nearest_neighbor", "reverse_v2", "slice", "space_to_depth", "squeeze", "strided_slice", "tile", "transpose"),
     )
 )  # fmt: skip
-"""Operators that move stored values, with which a requantization can change places. A pad fills in the zero point, which stays one."""
+"""Operators that only move stored values, so that a requantization can be moved from behind them to in front of them. A
+pad fills in the zero point, and the requantized zero point is the new zero point."""
 
 NOT_FREE = frozenset(("lookup", "one_hot"))
-"""Operators whose constants have the scale of their results."""
+"""Operators whose result can't get another scale without new constants, since their constants are stored at the scale
+of the result."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Folded:
-    """A graph without the QUANTIZE operators that were folded, and the names of their results, which other nodes compute now."""
+    """A graph without the QUANTIZE operators that ``fold_quantize`` removed. ``names`` are the results of these
+    operators; the operators before them now compute these tensors."""
 
     graph: Graph
     names: tuple[str, ...] = ()
 
 
 def fold_quantize(graph: Graph) -> Folded:
-    """Return the graph with each QUANTIZE folded that rescales the result of one operator, or of operators that are concatenated.
+    """Return the graph with QUANTIZE operators folded into the operators before them, which then write their results in
+    the scale of the QUANTIZE.
 
-    A QUANTIZE stays if another node reads the result before it, if the operator before it has no scale of its own (such as LOGISTIC, or
-    a max pool), or if that operator could not run on the NPU with the new scale. Operators that move values may stand between both.
+    Operators that only move values (``MOVING``), such as CONCATENATION, may stand between the two. A QUANTIZE stays if
+    another node reads the result before it, if the operator before it has no scale of its own (such as LOGISTIC, or a
+    max pool), or if that operator could not run on the NPU with the new scale.
     """
     names: list[str] = []
     for node in graph.nodes:
@@ -283,7 +299,8 @@ def as_asked(graph: Graph, options: CompileOptions) -> Folded:
 
 
 def _without(graph: Graph, quantize: Node) -> Graph | None:
-    """Return the graph without a QUANTIZE, whose result the node before it computes; None if it stays."""
+    """Return the graph without a QUANTIZE, with its result computed by the node before it; None if the QUANTIZE must
+    stay."""
     source, result = graph.given(quantize, 0), graph[quantize.name]
     if source.dtype != result.dtype or source.quant == result.quant:
         return None
@@ -306,8 +323,11 @@ def _without(graph: Graph, quantize: Node) -> Graph | None:
 def _rescaled(
     graph: Graph, producers: Mapping[str, Node], consumers: Mapping[str, Sequence[Node]], name: str
 ) -> list[str] | None:
-    """Return the tensors that get another scale with ``name``: those between it and the operators that compute its values, each of which
-    has one reader. Return None if there is another reader, or an operator whose result has no scale of its own."""
+    """Return the names of the tensors that must get another scale if tensor ``name`` does: the tensor itself, and those
+    from which operators of ``MOVING`` make it.
+
+    Return None if one of these has several readers, or if the operator that computes it can't write another scale.
+    """
     node = producers.get(name)
     if node is None or len(node.outputs) != 1 or not read_once(graph, consumers, node):
         return None

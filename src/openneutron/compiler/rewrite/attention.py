@@ -32,7 +32,7 @@ import numpy.typing as npt
 
 from openneutron.compiler.rewrite.call_list import Cause, Edit
 from openneutron.compiler.select.calls import Constant, KernelCall, View, dense_pitches
-from openneutron.compiler.select.needs import Axes, Axis, Way, split_alike, view_of
+from openneutron.compiler.select.needs import AccessMap, Axes, Axis, split_alike, view_of
 from openneutron.isa.kernels.row import Function
 from openneutron.ops.rescaling import INT8_MAX, INT8_MIN
 
@@ -81,7 +81,7 @@ def placed(edit: Edit, operands: Operands, result: View) -> Placed | None:
     return None if views is None else Placed(views, None, ())
 
 
-def _ways(operands: Operands, result: View) -> dict[str, Way]:
+def _ways(operands: Operands, result: View) -> dict[str, AccessMap]:
     """Return each operand as groups of axes: first the batches and rows of the scores, then the operand's own
     axes. The last group is the depth of a query or a key, the keys of a mask, or the channels of a value or the
     output."""
@@ -99,18 +99,20 @@ def _ways(operands: Operands, result: View) -> dict[str, Way]:
 
     key, value = operands.key, operands.value
     found = {
-        "query": Way(operands.query.tensor, (each_row(operands.query), axis(operands.query, 3)), operands.query.offset),
-        "key": Way(key.tensor, (each_batch(key), axis(key, 3), axis(key, 1)), key.offset),
-        "value": Way(value.tensor, (each_batch(value), axis(value, 1), axis(value, 3)), value.offset),
-        "output": Way(result.tensor, (each_row(result), axis(result, 3)), result.offset),
+        "query": AccessMap(
+            operands.query.tensor, (each_row(operands.query), axis(operands.query, 3)), operands.query.offset
+        ),
+        "key": AccessMap(key.tensor, (each_batch(key), axis(key, 3), axis(key, 1)), key.offset),
+        "value": AccessMap(value.tensor, (each_batch(value), axis(value, 1), axis(value, 3)), value.offset),
+        "output": AccessMap(result.tensor, (each_row(result), axis(result, 3)), result.offset),
     }
     if operands.mask is not None:
         mask = operands.mask
-        found["mask"] = Way(mask.tensor, (each_row(mask), axis(mask, 3)), mask.offset)
+        found["mask"] = AccessMap(mask.tensor, (each_row(mask), axis(mask, 3)), mask.offset)
     return found
 
 
-def _before_copies(edit: Edit, ways: Mapping[str, Way]) -> tuple[dict[str, Way], npt.NDArray[Any] | None]:
+def _before_copies(edit: Edit, ways: Mapping[str, AccessMap]) -> tuple[dict[str, AccessMap], npt.NDArray[Any] | None]:
     """Return the operands as read from the sources of the copies before them, and the table of a look-up before
     the query; None for the table if there is no look-up."""
     seen = dict(ways)
@@ -132,7 +134,7 @@ def _before_copies(edit: Edit, ways: Mapping[str, Way]) -> tuple[dict[str, Way],
     return seen, table
 
 
-def _behind_copies(edit: Edit, way: Way) -> tuple[Way, tuple[int, ...]]:
+def _behind_copies(edit: Edit, way: AccessMap) -> tuple[AccessMap, tuple[int, ...]]:
     """Return the output as the copies after it write it, and the indices of these copies."""
     behind: list[int] = []
     place = edit.writer(way.tensor)
@@ -150,7 +152,7 @@ def _behind_copies(edit: Edit, way: Way) -> tuple[Way, tuple[int, ...]]:
     return way, tuple(behind)
 
 
-def _is_dense(way: Way) -> bool:
+def _is_dense(way: AccessMap) -> bool:
     """Return whether the last group has at most one axis, with a pitch of 1."""
     return len(way.groups[-1]) <= 1 and all(pitch == 1 for _, pitch in way.groups[-1])
 
@@ -170,7 +172,7 @@ class _Shape:
 _RESIDENT = ("key", "value")
 
 
-def _views(ways: Mapping[str, Way]) -> dict[str, View] | None:
+def _views(ways: Mapping[str, AccessMap]) -> dict[str, View] | None:
     """Return the operands as views [batch, row, head, channel]; None if their axes do not split into these four. The rows of keys and values are the keys, and they may have fewer heads than the queries. Without a mask, the view of the query stands in for it."""
     places = split_alike({name: way.groups[0] for name, way in ways.items()})
     if places is None or any(len(group) > 1 for way in ways.values() for group in way.groups[1:]):

@@ -44,11 +44,14 @@ class Maps:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JobWeights:
-    """int8 weights [output, input] of matrix products that the NPU's driver takes as jobs of a ``release`` (device/neutron_jobs.py).
+    """int8 weights [output, input] of a matrix product that the NPU's driver computes as jobs
+    (``device/neutron_jobs.py``).
 
-    ``int4`` has the 4-bit weights that the NPU decodes to ``values``; None: jobs have int8 weights. ``parts`` are the numbers of inputs of the jobs, multiples of 16 that ``sizes`` allow, whose results are added. ``inputs`` is their sum, ``channels`` the
-    number of output channels up to whole blocks; the weights beyond those that are given are 0.
-    ``block`` is the number of channels of a whole block of every part.
+    ``release`` names the release of the driver, which decides the layout of a job. A job takes a limited number of
+    inputs, so a product may be the sum of several jobs: ``parts`` has the number of inputs of each job, a multiple of
+    16 that ``sizes`` allow, and ``inputs`` is the sum of ``parts``. ``channels`` is the number of output channels
+    rounded up to whole blocks of ``block`` channels. The weights are padded with 0 to ``inputs`` and ``channels``.
+    ``int4`` has the 4-bit weights that the NPU decodes to ``values``; with None the jobs have int8 weights.
     """
 
     values: npt.NDArray[np.int8]
@@ -70,7 +73,7 @@ class JobWeights:
 
     @property
     def group(self) -> int | None:
-        """Return the inputs that share a decode scale; None for int8 weights."""
+        """Return the number of inputs that share one decode scale of 4-bit weights; None for int8 weights."""
         return None if self.int4 is None else self.int4.group
 
     @property
@@ -93,7 +96,8 @@ CHANNEL_AXES: Mapping[Packing, int] = {
     Packing.REQUANTIZATION: 1,
     Packing.WIDE_REQUANTIZATION: 1,
 }
-"""The axis of the output channels in a constant, by its packing. Constants with other packings are the same for all channels."""
+"""The axis of the output channels in the logical array of a constant, by its packing. A constant with another packing
+applies to all channels."""
 
 _WINDOWS = (Packing.WEIGHT_BLOCKS, Packing.CHANNEL_BLOCKS)
 
@@ -112,7 +116,8 @@ def packed_bytes(packing: Packing, constant: Constant) -> int:
 
 
 def of_channels(packing: Packing, constant: Constant, first: int, end: int) -> Constant:
-    """Return the part of the constant for the output channels [first, end); all of it if it is the same for all channels."""
+    """Return the slice [first, end) of the constant along its output channels; the whole constant if it applies to all
+    channels."""
     if not isinstance(constant, np.ndarray) or packing not in CHANNEL_AXES:
         return constant
     return constant[first:end] if CHANNEL_AXES[packing] == 0 else constant[:, first:end]
@@ -142,10 +147,12 @@ def requantization(
     multipliers: npt.NDArray[np.int32],
     shifts: npt.NDArray[np.int32],
 ) -> npt.NDArray[np.int32]:
-    """Return int32 [bias multiplier shift, output channel].
+    """Return the requantization table of a convolution: int32 [3, output channels], with rows of biases, multipliers
+    and shifts.
 
-    The bias includes -input_zero_point * weight_sums, modulo 2^32, so that kernels can multiply stored activations. A single
-    multiplier and shift apply to all channels.
+    The bias includes -input_zero_point * weight_sums, modulo 2^32, so that kernels can multiply stored activations
+    without subtracting the zero point. ``weight_sums`` is the sum of the weights of each output channel. If there is
+    one multiplier and one shift, all channels share them.
     """
     channels = weight_sums.size
     folded = -np.int64(input_zero_point) * weight_sums.astype(np.int64)
@@ -165,9 +172,10 @@ def wide_requantization(
     multipliers: npt.NDArray[np.int32],
     shifts: npt.NDArray[np.int32],
 ) -> npt.NDArray[np.int32]:
-    """Return int32 [low high multiplier shift, output channel], with both words of each int64 bias.
+    """Return the requantization table for int64 biases: int32 [4, channels], with rows of low words, high words,
+    multipliers and shifts.
 
-    A single multiplier and shift apply to all channels.
+    If there is one multiplier and one shift, all channels share them.
     """
     rows = np.zeros((4, channels), np.int32)
     if bias is not None:
@@ -179,13 +187,15 @@ def wide_requantization(
 
 
 _ADDED = re.compile(r"([/:\[].*|_[a-z].*)?", re.DOTALL)
-"""Suffixes that the compiler adds to a node's name. ``conv_1`` is not a suffix on ``conv``: it is the name of another node."""
+"""The suffixes that the compiler adds to the name of a node. Example: ``conv/middle`` is a part of ``conv``; ``conv_1``
+is the name of another node."""
 
 
 def node_of(name: str, known: Iterable[str]) -> str:
-    """Return the name of the node that a kernel call computes, out of ``known``, or an empty string.
+    """Return the name in ``known`` of the node that a kernel call computes, or an empty string if there is none.
 
-    It is the longest name that the call's name starts with: ``conv_1`` for ``conv_1/middle`` if ``conv`` and ``conv_1`` are known.
+    The result is the longest known name with which the call's name starts: ``conv_1`` for ``conv_1/middle`` if ``conv``
+    and ``conv_1`` are known.
     """
     found = (node for node in known if name.startswith(node) and _ADDED.fullmatch(name, len(node)))
     return max(found, key=len, default="")
@@ -201,7 +211,7 @@ def in_words(name: str, node: str, words: str) -> str:
 
 
 Extents = tuple[int, int, int, int]
-"""The numbers of batches, rows, columns and channels, or another number for each of these axes."""
+"""One number for each of the four axes of a view (batches, rows, columns, channels): extents or pitches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +234,8 @@ class View:
 
     @property
     def place(self) -> tuple[Extents, Extents, int, int]:
-        """Return all fields of the view but its tensor."""
+        """Return the offset, pitches and other fields of the view without the name of the tensor. Two views with equal
+        results visit the same bytes of their tensors."""
         return self.extents, self.pitches, self.offset, self.element_bytes
 
     @property
@@ -287,7 +298,7 @@ class View:
 
 
 def four(numbers: Sequence[int]) -> Extents:
-    """Return a sequence of four numbers as a tuple of four."""
+    """Return a sequence of four numbers as a tuple, and assert that it has four."""
     batch, row, col, channel = numbers
     return batch, row, col, channel
 
@@ -383,7 +394,8 @@ class KernelCall:
 
     @property
     def parts(self) -> list[KernelCall]:
-        """Return the calls that together compute what this call computes, in order; empty if its kernel has no parts."""
+        """Return the calls of other kernels that together compute the same bytes, in order; empty if the kernel runs no
+        other kernels."""
         found = []
         for part in self.traits.parts:
             if part.flag and not self.params[part.flag]:
@@ -482,10 +494,12 @@ def copied_whole(source: Storage, target: Storage, pitch: int) -> KernelCall:
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """A piece of memory. It is scratch unless a field states otherwise.
+    """A buffer without an address. One or several tensors share a storage, such as a tensor and its reshape. A storage
+    is scratch unless a field states otherwise.
 
-    ``input`` and ``output`` are the position among the graph's inputs or outputs, ``constant`` the bytes of a constant, and ``state``
-    the address of a state in the persistent area, in bytes. ``external`` storages are in external memory, not in that of the NPU.
+    ``input`` and ``output`` are the position among the graph's inputs or outputs, ``constant`` the bytes of a constant,
+    and ``state`` the address of a state in the persistent area, in bytes. ``external`` storages are in external memory,
+    not in the memory of the NPU.
     """
 
     name: str
@@ -522,7 +536,7 @@ class Storage:
 
 @dataclass(frozen=True, slots=True)
 class Storages:
-    """The storages of a graph, by name. ``of`` has the name of each tensor's storage; a reshape shares that of its input."""
+    """The storages of a graph, by name. ``of`` maps the name of each tensor to the name of its storage."""
 
     storages: Mapping[str, Storage]
     of: Mapping[str, str]
@@ -536,7 +550,7 @@ class Storages:
         return Storages({**self.storages, **made}, {**self.of, **{name: name for name in made}})
 
     def __str__(self) -> str:
-        """Return a line for each tensor that is in the storage of another tensor."""
+        """Return a line for each tensor that shares the storage of another tensor."""
         return "\n".join(f"%{tensor} is in %{name}" for tensor, name in self.of.items() if tensor != name)
 
 
@@ -546,10 +560,10 @@ def kernel_of(stem: str, dtype: DType) -> str:
 
 
 def written_in_place(call: KernelCall, name: str, of: Mapping[str, str]) -> bool:
-    """Return whether the call may write its output in place, over its input ``name``.
+    """Return whether the call may write its output over its input ``name``.
 
-    It may if every buffer in that input's storage has the output's layout, and the kernel allows it for the buffer's access pattern.
-    ``of`` has the name of each tensor's storage.
+    This is allowed if every view of the call in that input's storage has the layout of the output, and the kernel's
+    traits allow it for the access pattern of the input. ``of`` maps the name of each tensor to the name of its storage.
     """
     storage, output = of[call.views[name].tensor], call.views["output"].place
     return all(
@@ -589,10 +603,11 @@ def storages_of_states(graph: Graph) -> tuple[Storage, ...]:
 
 
 def kept_in_place(graph: Graph) -> dict[str, str]:
-    """Return the outputs of recurrent layers that are states updated in place: by output name, the tensor of the state.
+    """Return the outputs that a recurrent layer may write to the memory of a state, as a map from the name of the
+    output to the tensor of the state.
 
-    The layer must be the only reader of the old value, apart from views between the state and the layer. The new value must have no
-    other readers, and be the update of only this state.
+    The output must be the new value of exactly one state. The layer must be the only reader of the old value, and
+    nothing else may read the new value; views between the state and the layer do not count as readers.
     """
     readers = graph.consumers()
     source_of = {node.outputs[0]: str(node.inputs[0]) for node in graph.nodes if node.op in VIEWS}
@@ -623,10 +638,11 @@ def state_bytes(graph: Graph) -> int:
 
 
 def updates(graph: Graph, storages: Storages) -> tuple[Storages, list[KernelCall]]:
-    """Return the storages, and the calls that copy the new values of states to the persistent area at the end of a run.
+    """Return the calls that copy the new values of states to the persistent area at the end of a run, and the storages
+    that include those of these calls.
 
-    If the new value of a state is the old value of another state (a delay line), it is first copied to the arena. Otherwise the copy
-    of one state might overwrite the value that the next copy reads.
+    If the new value of one state is the old value of another state (a delay line), it is first copied to the arena.
+    Otherwise the copy of one state might overwrite the value that the next copy reads.
     """
     of, pieces = dict(storages.of), dict(storages.storages)
     before: list[KernelCall] = []

@@ -4,11 +4,12 @@
 ``reads_along`` gives the rows and columns, with one rule for each access pattern. Stripes, rolling buffers, tiles, unread regions,
 in-place outputs and the audit all use these rules.
 
-For operators of any rank, and for views of copied tensors, paths through tensors become views of four axes. A ``Walk`` has a pitch for
-each dimension of a box; ``boxes`` turns it into views. A ``Way`` has a list of axes for each index; ``through`` turns a view of a copy
-into a view of the copied tensor. The copy may exchange, split or join axes, as for the heads of attention. To follow a path through a
-copy, ``through`` writes a byte's address as a number with mixed radices, with a digit for each axis of the copy. An axis of the path
-that steps through several digits is split.
+For operators of any rank, and for tensors that are read through a copy, index maps become views of four axes:
+
+* A ``Walk`` has one pitch for each dimension of an iteration space. ``boxes`` turns walks into views.
+* An ``AccessMap`` has a list of axes for each index. ``AccessMap.through`` turns the map to a copied tensor into the map to the tensor on
+  the other side of the copy. The copy may exchange, split or join axes, as it does for the heads of attention. For that, an address is
+  written as a number with mixed radices, with one digit for each axis of the copy; an axis that steps through several digits is split.
 """
 
 from __future__ import annotations
@@ -52,9 +53,11 @@ from openneutron.targets import Target
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """A path through a tensor along a box: ``pitches`` has the bytes from element to element for each dimension of the box.
+    """The addresses at which a loop nest visits the elements of a tensor. The loops are the dimensions of a box (an
+    iteration space).
 
-    The path starts ``offset`` bytes from the start of the tensor.
+    ``pitches`` has for each loop the bytes from one iteration to the next. The first element is ``offset`` bytes from
+    the start of the tensor.
     """
 
     tensor: str
@@ -72,21 +75,24 @@ def row_major(shape: Sequence[int], element_bytes: int = 1) -> tuple[int, ...]:
 
 
 def dense(tensor: Tensor) -> Walk:
-    """Return the walk through a whole tensor by bytes; elements of several bytes have a dimension more."""
+    """Return the walk through a whole dense tensor by bytes. If an element has several bytes, there is one more
+    dimension, for the bytes of an element."""
     return Walk(tensor.name, row_major(shape_in_bytes(tensor)))
 
 
 def by_elements(tensor: Tensor) -> Walk:
-    """Return the walk through a whole tensor by elements."""
+    """Return the walk through a whole dense tensor by elements, with one dimension for each dimension of its shape."""
     size = tensor.dtype.size_bytes
     return Walk(tensor.name, row_major(tensor.shape, size), element_bytes=size)
 
 
 def boxes(extents: Sequence[int], walks: Mapping[str, Walk]) -> Iterator[dict[str, View]]:
-    """Yield sets of views of four axes that together cover the box once. A set has a view for each key of ``walks``.
+    """Divide a box of any number of dimensions into boxes of four axes. Yield for each the views of all tensors, by the
+    keys of ``walks``.
 
-    A box of up to four dimensions has one set. In a larger box, dimensions that all tensors walk as one are merged first. If more
-    than four are left, there is a set for each index into the leading ones.
+    A box of up to four dimensions gives one set of views. In a larger box, neighbouring dimensions are merged first
+    where every tensor allows it (``merged``). If more than four dimensions are left, there is one set for each index
+    into the leading ones.
     """
     if len(extents) > 4:
         extents, walks = merged(extents, walks)
@@ -105,9 +111,10 @@ def boxes(extents: Sequence[int], walks: Mapping[str, Walk]) -> Iterator[dict[st
 
 
 def merged(extents: Sequence[int], walks: Mapping[str, Walk]) -> tuple[tuple[int, ...], Mapping[str, Walk]]:
-    """Return the extents and walks without dimensions of one element, and with neighbouring dimensions merged.
+    """Return an equivalent box, and its walks, with fewer dimensions: those of one element are dropped, and
+    neighbouring dimensions are merged.
 
-    Two dimensions are merged if each tensor can walk them as one dimension.
+    Two neighbouring dimensions are merged if each tensor steps through both with a single pitch.
     """
     kept: list[int] = []
     pitches: dict[str, list[int]] = {name: [] for name in walks}
@@ -129,10 +136,12 @@ def merged(extents: Sequence[int], walks: Mapping[str, Walk]) -> tuple[tuple[int
 def with_rows(
     extents: Sequence[int], walks: Mapping[str, Walk], side: str, rows: int, pitch: int
 ) -> tuple[tuple[int, ...], Mapping[str, Walk]] | None:
-    """Return the extents and walks with three dimensions, of which the first one is the rows of the tensor of ``walks[side]``.
+    """Return the same box with three dimensions, the first of which steps through the rows of one tensor, that of
+    ``walks[side]``.
 
-    ``rows`` and ``pitch`` are the number of these rows and the bytes from one to the next. Return None if no dimension steps
-    through all rows, or if not exactly two dimensions are left for the rest.
+    That tensor has ``rows`` rows, ``pitch`` bytes apart. The result is the extents of the box and its walks. Return
+    None if no dimension of the box steps through all rows of the tensor, or if the rest of the box does not have
+    exactly two dimensions.
     """
     for axis, (extent, step) in enumerate(zip(extents, walks[side].pitches, strict=True)):
         if rows == 1 or extent * step != rows * pitch or pitch % step:
@@ -151,26 +160,31 @@ def with_rows(
 
 
 Axis = tuple[int, int]
-"""The extent of an axis, and its pitch in bytes."""
+"""The extent of an axis, and its pitch in bytes: (extent, pitch)."""
 
 Axes = tuple[Axis, ...]
 """Axes, from the outermost to the innermost."""
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """A path through a tensor that starts at byte ``offset``. Each group of axes is one index of the path, outermost axis first."""
+class AccessMap:
+    """The bytes of a tensor that each index of an iteration space visits, as an affine map.
+
+    The iteration space has one index for each of ``groups``. A group is a list of axes, outermost first: the index is
+    split into one digit for each axis, and the address is ``offset`` plus the sum of digit * pitch over all axes.
+    """
 
     tensor: str
     groups: tuple[Axes, ...]
     offset: int = 0
 
-    def through(self, near: View, far: View) -> Way | None:
-        """Return the path through another tensor that visits the same elements as this path. A copy connects the two
-        tensors.
+    def through(self, near: View, far: View) -> AccessMap | None:
+        """Return the map to the tensor on the other side of a copy, so that each index visits the element that was
+        copied to or from the element that it visits here.
 
-        ``near`` is the copy's view of this path's tensor, and ``far`` its view of the other tensor. Return None if
-        axes can't describe the path, or if ``near`` does not cover its tensor without gaps.
+        ``near`` is the copy's view of this map's tensor, and ``far`` its view of the other tensor. Return None if no
+        axes describe the result, or if ``near`` does not cover its tensor without gaps. Example: if a copy transposes
+        [rows, columns], an index that steps through the rows of one tensor steps through the columns of the other.
         """
         digits = sorted(
             (pitch, extent, source)
@@ -193,11 +207,12 @@ class Way:
                     return None
                 split += pieces
             groups.append(tuple(split))
-        return None if left else Way(far.tensor, tuple(groups), offset)
+        return None if left else AccessMap(far.tensor, tuple(groups), offset)
 
 
 def _dense(extents: Sequence[int]) -> list[int]:
-    """Return the pitches of dense axes of single bytes. ``extents`` and the result start with the innermost axis."""
+    """Return the pitches of contiguous axes of single bytes. Both ``extents`` and the result start with the innermost
+    axis."""
     pitches = [1]
     for extent in extents:
         pitches.append(pitches[-1] * extent)
@@ -205,10 +220,12 @@ def _dense(extents: Sequence[int]) -> list[int]:
 
 
 def _through(axis: Axis, digits: Sequence[tuple[int, int, int]], reached: list[int]) -> list[Axis] | None:
-    """Return the axes through the other tensor of a copy that ``axis`` becomes, outermost first; None if there are no such axes.
+    """Return the axes, outermost first, that visit in the other tensor of a copy what ``axis`` visits in this one.
+    Return None if no axes do.
 
-    ``digits`` are (pitch, extent, pitch in the other tensor), innermost first. ``reached`` has the largest value of each digit on
-    the path so far, and is updated.
+    An address in this tensor is a number with mixed radices. ``digits`` has one entry for each digit, innermost first:
+    (its unit in bytes, its extent, its pitch in the other tensor). ``reached`` has the largest value of each digit on
+    the axes so far, and is updated.
     """
     count, pitch = axis
     found: list[Axis] = []
@@ -233,9 +250,10 @@ def _through(axis: Axis, digits: Sequence[tuple[int, int, int]], reached: list[i
 
 
 def split_alike(ways: Mapping[str, Axes]) -> dict[str, Axes] | None:
-    """Return the paths of ``ways`` with their axes split so that all have the same extents, with as few axes as possible.
+    """Split the axes of several index maps so that all have the same extents, and return them; as few axes as possible.
 
-    All paths have the same number of steps. Return None if no common extents exist.
+    All maps have the same number of iterations. Example: axes of extents (6,) and (2, 3) both become axes of extents
+    (2, 3). Return None if no common extents exist.
     """
     ends = sorted({end for axes in ways.values() for end in _ends(axes)})
     if any(end % start for start, end in itertools.pairwise(ends)):
@@ -250,9 +268,10 @@ def split_alike(ways: Mapping[str, Axes]) -> dict[str, Axes] | None:
 
 
 def reshaped(axes: Axes, extents: Sequence[int]) -> list[int] | None:
-    """Return the pitches that axes of these ``extents`` need to take the same steps as ``axes``; None if there are none.
+    """Return the pitches with which axes of the given ``extents`` visit the same addresses in the same order as
+    ``axes``. Return None if no pitches do.
 
-    Axes of one element have pitch 0.
+    An axis of extent 1 gets pitch 0.
     """
     (joined,) = (split_alike({"": axes}) or {"": ()}).values()
     steps = list(itertools.accumulate(reversed(extents), operator.mul))
@@ -264,7 +283,8 @@ def reshaped(axes: Axes, extents: Sequence[int]) -> list[int] | None:
 
 
 def view_of(tensor: str, extents: Extents, pitches: Extents, offset: int, element_bytes: int = 1) -> View:
-    """Return a view with these numbers, but with the pitches of a dense tensor for axes of one element."""
+    """Return a view with these fields, where axes of extent 1 get the pitch of a dense tensor, so that equal views
+    compare equal."""
     inner = element_bytes
     found: list[int] = []
     for extent, pitch in zip(reversed(extents), reversed(pitches), strict=True):
@@ -275,7 +295,8 @@ def view_of(tensor: str, extents: Extents, pitches: Extents, offset: int, elemen
 
 
 def _ends(axes: Axes) -> list[int]:
-    """Return for each axis of several elements, innermost first, the number of steps of this axis and all inner axes together."""
+    """Return for each axis with more than one element, innermost first, the product of its extent and the extents of
+    all inner axes."""
     ends, total = [], 1
     for extent, _ in reversed(axes):
         total *= extent
@@ -285,7 +306,8 @@ def _ends(axes: Axes) -> list[int]:
 
 
 def _split(axes: Axes, ends: Sequence[int]) -> list[Axis]:
-    """Return the axes, outermost first, split at ``ends``: the numbers of steps that each new axis and its inner axes take together."""
+    """Return the axes, outermost first, split so that the products of the extents from the innermost axis outward are
+    ``ends``."""
     inner = [axis for axis in reversed(axes) if axis[0] > 1]
     found: list[Axis] = []
     total, place, pitch = 1, 0, 0
@@ -324,13 +346,14 @@ class RowNeeds:
         return RowNeeds(tuple(low), tuple(high))
 
     def mirrored(self, rows: int) -> RowNeeds:
-        """Return the same needs if rows of the output and of the input, which has ``rows`` rows, are counted from the last row back."""
+        """Return the same needs with the rows of the output, and the ``rows`` rows of the input, numbered from the last
+        row to the first."""
         low = (*(rows - end for end in reversed(self.high[1:])), NEVER)
         high = (0, *(rows - first for first in reversed(self.low[:-1])))
         return RowNeeds(low, high)
 
     def joined(self, other: RowNeeds) -> RowNeeds:
-        """Return the needs of a reader that needs the rows of both."""
+        """Return the needs of a reader that needs all rows that this object and ``other`` need."""
         return RowNeeds(tuple(map(min, self.low, other.low)), tuple(map(max, self.high, other.high)))
 
 
@@ -338,9 +361,10 @@ Span = tuple[int, int]
 """The first of some rows or columns, and one more than the last."""
 
 Reads = Callable[[int, int], Span]
-"""A function from the first and end of some output rows (or columns) to the span of the input that they read.
+"""A function from a range [first, end) of output rows (or columns) to the range of input rows (or columns) that they
+read.
 
-The span is empty if they read only padding.
+The range is empty if the outputs read only padding.
 """
 
 Rule = Callable[[KernelCall, str, Any, int], Reads | None]
@@ -464,7 +488,8 @@ def _is_uneven(call: KernelCall, target: Target) -> bool:
 
 
 def _has_unread_region(call: KernelCall, storages: Storages, written: set[str]) -> bool:
-    """Return whether the call does not read all of some input that a call writes (``written``: the names of these storages)."""
+    """Return whether the call leaves some part of an input unread that another call computes. ``written`` has the names
+    of the storages that calls write."""
     for name, view in call.views.items():
         if call.writes(name) or storages.of[view.tensor] not in written:
             continue
@@ -489,11 +514,12 @@ def _skips(call: KernelCall, name: str, axis: int) -> bool:
 
 
 def in_place(storages: Storages, calls: Sequence[KernelCall], chained: bool = False) -> Storages:
-    """Return the storages in which each call that can compute in place has one storage for its output and an input.
+    """Return the storages after in-place assignment: where a call can write its output over an input, the output's
+    tensors move to the storage of the input.
 
-    The input must be scratch that only this call reads. The output must have the same size and be written only by this call. If it is
-    a graph output, the shared storage is that graph output. With ``chained``, a call whose input is itself computed in place may
-    compute in place too.
+    The input must be scratch that only this call reads. The output must have the same size and be written only by this
+    call. If the output is a graph output, the shared storage is the graph output instead. With ``chained``, a call
+    whose input is itself computed in place may compute in place too.
     """
     of, pieces = dict(storages.of), dict(storages.storages)
     touched: dict[str, set[int]] = {}

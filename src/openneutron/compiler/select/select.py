@@ -29,10 +29,11 @@ from openneutron.targets import Target
 
 
 def share(graph: Graph) -> tuple[Storages, dict[str, list[KernelCall]]]:
-    """Return the storages of a legalized graph, and by tensor name the copies of graph outputs that can't have a storage of their own.
+    """Return the storages of a legalized graph, and the copies that graph outputs need, as calls by the name of the
+    copied tensor.
 
-    Views share the storage of the tensor that they view. A graph output is copied to the tensor ``name@position`` if it shares the
-    storage of an input, a state, a constant, or an earlier output.
+    A view shares the storage of the tensor that it views. A graph output that would share the storage of an input, a
+    state, a constant or an earlier output is copied to a new tensor ``name@position``.
     """
     of: dict[str, str] = {}
     copies: dict[str, list[KernelCall]] = {}
@@ -67,7 +68,8 @@ def share(graph: Graph) -> tuple[Storages, dict[str, list[KernelCall]]]:
 assert rules.FAMILIES
 
 Selection = tuple[Storages, list[KernelCall]]
-"""The storages and the kernel calls of a legalized graph, for which the compiler then searches a schedule."""
+"""The storages and the kernel calls of a legalized graph, in execution order. The compiler searches a schedule for
+them."""
 
 
 def select_node(graph: Graph, node: Node) -> list[KernelCall]:
@@ -106,7 +108,8 @@ class Refused:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trial:
-    """A graph that compiles if the budget suffices, its legalized graph, and the kernel calls of each legalized node by its name.
+    """A graph for which every node has kernel calls, so that it compiles if the memory budget suffices. ``legal`` is
+    the legalized graph, and ``calls`` has the kernel calls of each of its nodes, by the node's name.
 
     ``compile_graph`` can continue from it.
     """

@@ -89,7 +89,7 @@ def _expm1f(x: Floats) -> Floats:
 
 
 def _scaled(x: Floats, power: npt.NDArray[np.float64]) -> Floats:
-    """Return x times a power of two, exactly."""
+    """Return x * power, where ``power`` is a power of two, so that the product is exact in float32."""
     return (x.astype(np.float64) * power).astype(np.float32)
 
 
@@ -337,7 +337,7 @@ def _log(source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s:
 
 
 def _tails(values: Floats) -> Floats:
-    """Return erfc of float32 values, computed in double and rounded once."""
+    """Return erfc(x) of float32 values, computed in double and rounded once to float32."""
     return np.array([math.erfc(value) for value in values.astype(np.float64)]).astype(np.float32)
 
 
@@ -398,7 +398,8 @@ def _factored(values: Ints, params: Params, side: str) -> Ints:
 
 
 def _shifted(values: Ints, params: Params) -> Ints:
-    """Return stored results of values at the output's scale."""
+    """Return values that are at the output's scale as stored results: with the output's zero point added, clamped to
+    the fused activation."""
     low, high = params.get("clamp_min", INT8_MIN), params.get("clamp_max", INT8_MAX)
     return np.clip(values + params["output_zero_point"], low, high)
 

@@ -90,7 +90,8 @@ def batch_matmul(graph: Graph, node: Node) -> list[KernelCall]:
 
 
 def _repeated(own: tuple[int, ...], pitches: tuple[int, ...], batches: tuple[int, ...]) -> tuple[int, ...]:
-    """Return an operand's pitches for the batch dimensions of the result: 0 where the operand is broadcast."""
+    """Return an operand's pitches for the batch dimensions of the result. The pitch is 0 along a dimension in which the
+    operand is broadcast."""
     missing = len(batches) - len(own)
     here = zip(own, pitches[: len(own)], batches[missing:], strict=True)
     return (0,) * missing + tuple(0 if extent == 1 < count else pitch for extent, pitch, count in here)
@@ -185,7 +186,8 @@ def _rounding(graph: Graph, node: Node) -> int:
 
 
 def _multipliers(graph: Graph, node: Node, factors: npt.ArrayLike) -> Multipliers:
-    """Return the multipliers for a convolution's rescaling factors: reduced to 15 fractional bits if its sums are int64."""
+    """Return the fixed-point multipliers and shifts of a convolution's rescaling factors. If the sums are int64, LiteRT
+    uses multipliers of 15 fractional bits, and so does the result."""
     return (reduced_multipliers if has_wide_sums(graph, node) else quantize_multipliers)(factors)
 
 
@@ -305,9 +307,11 @@ Weights = npt.NDArray[np.int8]
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """One axis of the convolution that computes ``count`` outputs of a transposed convolution: ``first``, ``first + stride`` and so on.
+    """Along one axis, the outputs of a transposed convolution that one ordinary convolution computes: ``first``,
+    ``first + stride`` and so on, ``count`` in all.
 
-    ``taps`` are the rows (or columns) of the weights in the convolution's order; empty if no weight reaches these outputs.
+    ``taps`` are the indices of the weights along this axis that reach these outputs, in the order of the ordinary
+    convolution; empty if no weight reaches them. ``dilation`` and ``pad`` are those of the ordinary convolution.
     """
 
     first: int
@@ -318,14 +322,16 @@ class Phase:
 
     @property
     def geometry(self) -> tuple[int, int, int, int]:
-        """Return the numbers that must be equal for phases in one call: outputs, taps, dilation and padding."""
+        """Return the number of outputs, the number of taps, the dilation and the padding. Neighbouring phases can be
+        computed in one call only if these are equal."""
         return self.count, len(self.taps), self.dilation, self.pad
 
 
 def phases(outputs: int, stride: int, before: int, taps: Sequence[int]) -> list[Phase]:
-    """Return the phases of an axis with ``outputs`` outputs, after ``before`` more outputs that are cropped.
+    """Return the phases of one axis of a transposed convolution that has ``outputs`` outputs after ``before`` cropped
+    ones.
 
-    ``taps`` are the rows of the weights that are not all 0, ascending.
+    ``taps`` are the indices of the weights along the axis that are not all 0, ascending.
     """
     found = []
     for first in range(min(stride, outputs)):
@@ -341,7 +347,8 @@ def phases(outputs: int, stride: int, before: int, taps: Sequence[int]) -> list[
 
 
 def groups_of(weights: Weights) -> int:
-    """Return the largest number of groups for weights [output, height, width, input]: weights between different groups are 0."""
+    """Return the largest number of groups into which weights [output, height, width, input] divide: all weights between
+    different groups are 0."""
     outputs, _, _, inputs = weights.shape
     used = weights.any(axis=(1, 2))
     most = math.gcd(outputs, inputs)
@@ -355,7 +362,8 @@ def groups_of(weights: Weights) -> int:
 
 
 def _diagonal(weights: Weights, groups: int) -> Weights:
-    """Return the weights without those between groups, as [output, height, width, input of the group]."""
+    """Return the weights inside the groups, as [output, height, width, input of the group]. The weights between groups,
+    all 0, are dropped."""
     outputs, height, width, inputs = weights.shape
     blocks = weights.reshape(groups, outputs // groups, height, width, groups, inputs // groups)
     own = np.arange(groups)
@@ -440,7 +448,8 @@ class _Layer:
         return _kernel(self.source.dtype, False, point and rows <= height and columns <= width)
 
     def _window(self, rows: Phase, columns: Phase) -> Weights:
-        """Return the weights of one phase, in its order of taps. If the rows or columns have no taps, the weights are 0."""
+        """Return the weights of one phase of rows and columns, in the order of its taps. Where a phase has no taps, the
+        result is a weight of 0."""
         if not rows.taps or not columns.taps:
             shape = (max(1, len(rows.taps)), max(1, len(columns.taps)))
             return np.zeros((self.weights.shape[0], *shape, self.weights.shape[3]), np.int8)

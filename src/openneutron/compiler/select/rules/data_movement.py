@@ -33,10 +33,10 @@ from openneutron.ops.table import constant_values
 def _copies(
     name: str, extents: Sequence[int], source: Walk, destination: Walk, element: DType = DType.INT8
 ) -> list[KernelCall]:
-    """Return the calls that copy a box of elements. Extents, pitches and offsets count elements.
+    """Return the calls that copy a box of elements of type ``element``. Extents, pitches and offsets count elements.
 
-    Channels of int16 that are contiguous in both tensors are copied as twice as many channels of bytes. The rows of the copy then
-    stay those of the tensors.
+    If int16 channels are contiguous in both tensors, the call copies bytes, with twice as many channels. The rows of
+    the call are then still the rows of the tensors.
     """
     walks, size = {"input": source, "output": destination}, element.size_bytes
     if element is DType.INT16:
@@ -49,7 +49,8 @@ def _copies(
 
 
 def _of_elements(walk: Walk, size: int) -> Walk:
-    """Return a walk that counts bytes, given one that counts elements of ``size`` bytes."""
+    """Return a walk whose pitches and offset count bytes, from one whose pitches and offset count elements of ``size``
+    bytes."""
     return Walk(walk.tensor, tuple(pitch * size for pitch in walk.pitches), walk.offset * size, size)
 
 
@@ -102,7 +103,7 @@ def pad(graph: Graph, node: Node) -> list[KernelCall]:
 
 @selects("concatenation", "pack")
 def joined(graph: Graph, node: Node) -> list[KernelCall]:
-    """Select copies of each input to its part of the output."""
+    """Select a copy of each input to its range of the output (CONCATENATION, PACK)."""
     result = graph[node.name]
     axis = node["axis"] % len(result.shape)
     pitches = row_major(result.shape)
@@ -119,7 +120,7 @@ def joined(graph: Graph, node: Node) -> list[KernelCall]:
 
 @selects(*DATA)
 def split(graph: Graph, node: Node) -> list[KernelCall]:
-    """Select copies of each part of the input to its output."""
+    """Select a copy of each range of the input to its own output (SPLIT, UNPACK)."""
     source = graph.given(node, DATA[node.op])
     axis = split_axis(graph, node)
     pitches = row_major(source.shape)
@@ -224,10 +225,12 @@ def nearest_neighbors(inputs: int, outputs: int, align_corners: bool, half_pixel
 _ONE = Indexed(1, (0,))
 
 LATENCY_BYTES = 64
-"""The latency of a copy as a number of bytes, to compare copies of single entries of a table with a copy of the whole table."""
+"""The latency of a copy, expressed as the bytes that are copied in that time. It decides between copies of single
+entries of a table and one copy of the whole table."""
 
 CHANNEL = 15
-"""The channel of the copies that a kernel makes itself. Loads of tiles also use it; constants rarely do, as theirs start at 0."""
+"""The channel of the copy engine that kernels use for their own copies. Loads of tiles use it too. Copies of constants
+use the lowest free channel, and so rarely this one."""
 
 
 @selects("gather")

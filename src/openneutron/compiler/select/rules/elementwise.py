@@ -203,7 +203,8 @@ def squared_difference(graph: Graph, node: Node) -> list[KernelCall]:
 
 
 def _common_scale(a: QuantParams, b: QuantParams, factor: float) -> dict[str, int]:
-    """Return the parameters that rescale both operands to twice the larger scale, and the result by ``factor``."""
+    """Return the parameters that rescale both operands to twice the larger of their scales, and the result by
+    ``factor``."""
     twice = 2.0 * max(a.scale, b.scale)
     return _factor("a", a.scale / twice) | _factor("b", b.scale / twice) | _factor("output", factor)
 
@@ -227,14 +228,16 @@ def _calls(kernel: str, graph: Graph, node: Node, params: Mapping[str, int]) -> 
 
 
 def views_of(graph: Graph, node: Node, fields: Sequence[str]) -> Iterator[Mapping[str, View]]:
-    """Yield sets of views, by field, that together cover the result once. Operands are broadcast; ``fields`` names them in order."""
+    """Yield the views of the operands and of the result, by field, in as many sets as are needed to cover the result
+    once. Operands are broadcast. ``fields`` has the fields of the operands in order."""
     result = graph[node.name]
     walks = {field: broadcast(graph.given(node, place), result) for place, field in enumerate(fields)}
     return boxes(result.shape, {**walks, "output": by_elements(result)})
 
 
 def broadcast(tensor: Tensor, result: Tensor) -> Walk:
-    """Return the walk through a tensor along the result's shape. An axis along which the tensor is broadcast has pitch 0."""
+    """Return the walk through an operand along the dimensions of the result's shape. The pitch is 0 along a dimension
+    in which the operand is broadcast."""
     missing = len(result.shape) - len(tensor.shape)
     extents = (1,) * missing + tensor.shape
     walk = by_elements(tensor)

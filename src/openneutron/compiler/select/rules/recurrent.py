@@ -54,7 +54,8 @@ def state_view(tensor: Tensor, sequences: int) -> View:
 
 
 def stacked(graph: Graph, node: Node, places: Iterable[int]) -> npt.NDArray[np.int8]:
-    """Return the matrices [unit, input] of these operands, concatenated along the units, as weights [row, 1, 1, input]."""
+    """Return the weight matrices [unit, input] at these operand positions, concatenated along the units, as int8 [row,
+    1, 1, input]."""
     found = [graph.given(node, place).data for place in places]
     return np.concatenate([np.asarray(data) for data in found])[:, None, None, :]
 
@@ -65,17 +66,19 @@ def matrix_table(
     zero_point: int,
     factors: Sequence[float],
 ) -> npt.NDArray[np.int32]:
-    """Return the requantization of a matrix. Each factor applies to a run of consecutive rows; all runs have the same length."""
+    """Return the requantization table (``requantization``) of a stacked matrix. The rows form one run of equal length
+    for each of ``factors``; each factor rescales the rows of its run."""
     sums = weights.astype(np.int64).sum(axis=(1, 2, 3))
     multipliers, shifts = quantize_multipliers(np.repeat(factors, len(weights) // len(factors)))
     return requantization(bias, sums, zero_point, multipliers, shifts)
 
 
 def initial_states(graph: Graph, node: Node, zeros: Sequence[tuple[int, str, int]]) -> tuple[bool, list[KernelCall]]:
-    """Return whether all states are 0 before the first step and, if not, the calls that copy the states to the results.
+    """Return whether all states are 0 before the first step, and if not, the calls that copy their initial values to
+    the results.
 
-    ``zeros`` has for each state the index of its operand, the name of its result, and the stored value of 0. A state that is updated
-    in place needs no copy.
+    ``zeros`` has for each state the index of its operand, the name of its result, and the stored value of 0. A state
+    that is updated in place needs no copy.
     """
     given = [(graph.given(node, place), graph[result], zero) for place, result, zero in zeros]
     if all(source.data is not None and np.all(source.data == zero) for source, _, zero in given):

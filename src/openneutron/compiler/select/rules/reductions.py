@@ -122,7 +122,8 @@ def reduce_max(graph: Graph, node: Node) -> list[KernelCall]:
 
 
 def _reduced_views(source: Tensor, result: Tensor, axes: tuple[int, ...]) -> dict[str, View]:
-    """Return the views of the input and the output: reduced axes are rows and columns, other axes are batches and channels."""
+    """Return the views of the input and the output of a reduction. The reduced axes are the rows and columns of both
+    views; the other axes are the batches and channels."""
     size = source.dtype.size_bytes
     if len(source.shape) == 4 and axes == (1, 2):
         count, _, _, inner = source.shape
@@ -152,7 +153,7 @@ def _dense(extents: Extents, tensor: Tensor) -> View:
 
 
 _Run = tuple[int, int]
-"""The number of elements of a run of axes, and the pitch between them in bytes."""
+"""A run of neighbouring axes that one pitch steps through: the number of its elements, and the pitch in bytes."""
 
 
 def unsigned_average(graph: Graph, node: Node, clamp: tuple[int, int]) -> list[KernelCall]:
@@ -190,7 +191,8 @@ def _part(graph: Graph, node: Node, rows: WindowRun, columns: WindowRun, clamp: 
 
 
 def _window(name: str, shape: tuple[int, ...], first: tuple[int, int], size: tuple[int, int]) -> View:
-    """Return the view of a part of an image: ``size`` rows and columns from row and column ``first`` on."""
+    """Return the view of the part of an image that begins at row and column ``first`` and has ``size`` rows and
+    columns."""
     batches, _, _, channels = shape
     pitches = dense_pitches(extents_of(shape))
     offset = first[0] * pitches[1] + first[1] * pitches[2]
