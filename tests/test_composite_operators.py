@@ -17,8 +17,10 @@ import torch
 from torch._export import utils
 from torch._subclasses.fake_impls import op_implementations_dict
 from torch.export import default_decompositions, exported_program
+from torch.fx.traceback import NodeSource, NodeSourceAction
+from torch.utils import _traceback
 
-from tests.support.composite_operators import MOST_CODES, compiled_once
+from tests.support.composite_operators import MOST_CODES, PATCHED, compiled_once
 
 OTHER = "torch has other functions now: see tests/support/composite_operators.py"
 
@@ -112,3 +114,62 @@ def test_a_source_is_compiled_when_it_is_read() -> None:
     assert torch.equal(module(x), (x + 2).relu())
     with pytest.raises(TypeError, match=r"missing 1 required positional argument: 'x'"):
         module()
+
+
+class _Nested(torch.nn.Module):
+    """Notes how torch's class of all modules is while it is traced, and fails if asked to."""
+
+    def __init__(self, failing: bool = False) -> None:
+        super().__init__()
+        self.inner = torch.nn.Sequential(torch.nn.Linear(3, 2), _Two())
+        self.failing, self.methods = failing, []
+
+    def forward(self, x):  # type: ignore[no-untyped-def]
+        self.methods.append([vars(torch.nn.Module)[name] for name in PATCHED])
+        assert not self.failing
+        return self.inner(x)
+
+
+def test_modules_are_traced_without_a_change_of_their_class() -> None:
+    before = [vars(torch.nn.Module)[name] for name in PATCHED]
+    assert all(method.__wrapped__ for method in before), OTHER
+    module, x = _Nested(), torch.randn(1, 3)
+    traced = torch.fx.symbolic_trace(module)
+    assert [node.op for node in traced.graph.nodes] == [
+        "placeholder",
+        "call_module",
+        "call_function",
+        "call_method",
+        "output",
+    ]
+    with pytest.raises(AssertionError):
+        torch.fx.symbolic_trace(_Nested(failing=True))
+    exported = torch.export.export(module, (x,), strict=True)
+    assert torch.equal(traced(x), module(x)) and torch.equal(exported.module()(x), module(x))
+    assert module.methods[0] == module.methods[-1] == before
+    with pytest.raises(AttributeError, match=r"'_Nested' object has no attribute 'outer'"):
+        _ = module.outer
+
+
+def test_frames_are_torchs_own() -> None:
+    extract = _traceback._extract_symbolized_tb
+    assert hasattr(extract, "__wrapped__"), OTHER
+    (found,) = torch._C._profiler.symbolize_tracebacks([_traceback.CapturedTraceback.extract().tb])
+    own = extract.__wrapped__(found, 2)
+    assert extract(found, 2) == extract(found, 2) == own
+    assert extract(found, 2).format() == own.format()
+    assert len(own) > 10
+
+
+def test_the_place_of_a_node_in_its_source_is_that_of_the_module() -> None:
+    exported = torch.export.export(_Nested(), (torch.randn(1, 3),))
+    places = [
+        node.meta["stack_trace"].splitlines()[-1].strip() for node in exported.graph.nodes if node.op == "call_function"
+    ]
+    assert places == ["return F.linear(input, self.weight, self.bias)", *["return (x + 1).relu()"] * 2]
+
+
+def test_the_origin_of_a_node_is_not_copied() -> None:
+    origin = NodeSource(None, "of_this_test", NodeSourceAction.CREATE)
+    assert copy.deepcopy([origin]) == [origin], OTHER
+    assert vars(origin).keys() == {"pass_name", "action", "node_info", "from_node", "_action_string", "_dict"}, OTHER

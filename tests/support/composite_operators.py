@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Shorten five steps of torch that each export and each lowering repeat, with the same results."""
+"""Shorten eight steps of torch that each export and each lowering repeat, with the same results."""
 
 from __future__ import annotations
 
 import functools
+import os
 import sys
+import traceback
 import typing
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -66,6 +68,10 @@ def shorten() -> None:
     # A lowering compiles the Python source of a graph after each of 90 passes, of which few change it.
     sys.modules["torch.fx.graph_module"].compile = compiled_once
     compile_when_read(sys.modules["torch.fx.graph_module"])
+    patch_in_place(torch.nn.Module, sys.modules["torch.fx._symbolic_trace"])
+    keep_frames(sys.modules["torch.utils._traceback"])
+    # Nothing changes the origin of a node. Torch copies its whole history for each node that is made of it.
+    sys.modules["torch.fx.traceback"].NodeSource.__deepcopy__ = _itself
     # `collections.abc.Callable[...]` makes an object on each evaluation; `typing.Callable[...]` keeps those it has made.
     sys.modules["torch._ops"].Callable = typing.Callable
     overriding = getattr(programs, "_override_composite_implicit_decomp", None)
@@ -151,6 +157,90 @@ def compile_when_read(graph_modules: Any) -> None:
     kind.recompile, kind.__reduce__ = recompile, compiled_and_reduced
 
 
+PATCHED = ("__call__", "__getattr__")
+"""The methods of all modules that torch replaces while it traces one."""
+
+CAPTURED = ("torch._dynamo.utils", "torch._dynamo.variables.nn_module", "torch._dynamo.variables.user_defined")
+"""The modules of torch that compare these methods with those of the time of their import, as ``unpatched_nn_module_call``."""
+
+
+def patch_in_place(base: Any, tracing: Any) -> None:
+    """Let torch replace two methods of ``torch.nn.Module`` for the time of a trace without a change of the class.
+
+    A change of a class takes as long as it has subclasses: 0.1 ms with those of torch alone, and each graph module has a class.
+    """
+    patched = {name: getattr(base, name) for name in PATCHED}
+    for name, own in list(patched.items()):
+        setattr(base, name, _replaceable(patched, name, own))
+        for module in filter(None, map(sys.modules.get, CAPTURED)):
+            captured = f"unpatched_nn_module_{name.strip('_')}"
+            if getattr(module, captured, None) is own:
+                setattr(module, captured, getattr(base, name))
+    kind = tracing._PatchedFnSetAttr
+    change, restore, present = kind.patch, kind.revert, tracing._Patcher.patch_method
+
+    def patch(item: Any) -> None:
+        if item.frame_dict is base and item.fn_name in patched:
+            patched[item.fn_name] = item.new_fn
+        else:
+            change(item)
+
+    def revert(item: Any) -> None:
+        if item.frame_dict is base and item.fn_name in patched:
+            patched[item.fn_name] = item.orig_fn
+        else:
+            restore(item)
+
+    @functools.wraps(present)
+    def patch_method(patcher: Any, cls: type, name: str, new: Any, deduplicate: bool = True) -> None:
+        """Add a replacement, with the one that is in force as what it replaces."""
+        if cls is not base or name not in patched:
+            present(patcher, cls, name, new, deduplicate)
+            return
+        new.__fx_already_patched = deduplicate
+        if not getattr(patched[name], "__fx_already_patched", False):
+            patcher.patches_made.append(kind(base, name, patched[name], new))
+            patcher.patches_made[-1].patch()
+
+    kind.patch, kind.revert, tracing._Patcher.patch_method = patch, revert, patch_method
+
+
+def _replaceable(patched: Mapping[str, Callable[..., Any]], name: str, own: Any) -> Callable[..., Any]:
+    """Return a method that calls the one in force. Its frame is one of torch's file, which is in no stack trace of a node."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return patched[name](*args, **kwargs)
+
+    call.__code__ = call.__code__.replace(co_filename=sys.modules["torch.nn.modules.module"].__file__, co_name=name)
+    return functools.wraps(own)(call)
+
+
+def keep_frames(tracebacks: Any) -> None:
+    """Let torch read the line of a frame in an installed package once. Each node that is traced has a stack of a hundred."""
+    make = tracebacks._extract_symbolized_tb
+    installed = f"{os.sep}site-packages{os.sep}"
+    frames: dict[tuple[str, int, str], traceback.FrameSummary] = {}
+
+    @functools.wraps(make)
+    def extract(symbolized: list[dict[str, Any]], skip: int) -> traceback.StackSummary:
+        found = traceback.StackSummary()
+        for each in reversed(symbolized[skip:]):
+            key = each["filename"], each["line"], each["name"]
+            frame = frames.get(key)
+            if frame is None:
+                frame = traceback.FrameSummary(*key)
+                if installed in key[0]:
+                    frames[key] = frame
+            found.append(frame)
+        return found
+
+    tracebacks._extract_symbolized_tb = extract
+
+
+def _itself(value: Any, _memo: object) -> Any:
+    return value
+
+
 def _call_wrapped(module: Any, *args: Any, **kwargs: Any) -> Any:
     return module._wrapped_call(module, *args, **kwargs)
 
@@ -169,24 +259,29 @@ def keeping_tables(overriding: Overriding, rules: dict[Any, Any]) -> Overriding:
     The tables are the Python kernels of the operator, and its entry in ``rules``, torch's rules for fake tensors. An operator with
     another decomposition, or with other tables of its own, gets new ones from torch.
     """
-    filled: dict[Any, tuple[tuple[Callable[..., Any], Kernels, Any], Kernels, Any]] = {}
+    filled: dict[Any, tuple[Callable[..., Any], Kernels, Any, Kernels, Any]] = {}
 
     @functools.wraps(overriding)
     @contextmanager
     def overridden(decompositions: Mapping[Any, Callable[..., Any]]) -> Iterator[None]:
-        own = {op: (made, dict(op.py_kernels), rules.get(op)) for op, made in decompositions.items()}
-        new = {op: made for op, made in decompositions.items() if op not in filled or filled[op][0] != own[op]}
+        new, known = {}, []
+        for op, made in decompositions.items():
+            found = filled.get(op)
+            if found and found[0] == made and found[2] == rules.get(op) and found[1] == op.py_kernels:
+                known.append((op, found))
+            else:
+                new[op] = made
+        own = {op: (dict(op.py_kernels), rules.get(op)) for op in new}
         with overriding(new):
-            filled.update({op: (own[op], dict(op.py_kernels), rules[op]) for op in new})
-            known = own.keys() - new.keys()
-            for op in known:
-                _, kernels, rules[op] = filled[op]
+            filled.update({op: (made, *own[op], dict(op.py_kernels), rules[op]) for op, made in new.items()})
+            for op, (_, _, _, kernels, rule) in known:
+                rules[op] = rule
                 _set_kernels(op, kernels)
             try:
                 yield
             finally:
-                for op in known:
-                    _set_kernels(op, own[op][1])
+                for op, (_, kernels, *_) in known:
+                    _set_kernels(op, kernels)
                     rules.pop(op, None)
 
     return overridden
