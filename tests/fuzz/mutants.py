@@ -59,7 +59,24 @@ NEAREST: tuple[tuple[str, tuple[str, ...]], ...] = (
         "src/openneutron/compiler/legalize/",
         ("tests/compiler/test_legalize.py", "tests/compiler/test_selection.py", "tests/compiler/test_transposed.py"),
     ),
+    ("src/openneutron/compiler/cost/language.py", ("tests/language/test_times.py", "tests/language/test_phases.py")),
     ("src/openneutron/compiler/", ("tests/compiler/test_selection.py", "tests/compiler/test_cascade_search.py")),
+    *(
+        (f"runtime/kernels/{kernel}/", ("tests/language/test_kernels.py",))
+        for kernel in ("activation", "cached_attention", "dynamic_linear", "norm", "token_embedding")
+    ),
+    ("runtime/kernels/conv_2d_job/", ("tests/jobs", "tests/runtime")),
+    ("runtime/kernels/unidirectional_sequence_", ("tests/recurrent", "tests/runtime")),
+    *(
+        (
+            f"runtime/kernels/{file}_dsp",
+            ("tests/cortex_m33/test_dsp_convolutions.py", f"tests/cortex_m33/test_dsp_{test}.py"),
+        )
+        for file, test in (
+            *(("conv_2d/conv_2d_s8", "layers"), ("conv_2d/conv_2d_s16", "layers"), ("conv_2d/convolution", "layers")),
+            *((f"depthwise_conv_2d/depthwise_conv_2d_{size}", "depthwise") for size in ("s8", "s16")),
+        )
+    ),
     ("runtime/kernels/", ("tests/runtime",)),
 )
 """The tests to run by the start of a path, beside those that name the file; the first matching row counts."""
