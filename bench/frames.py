@@ -33,7 +33,7 @@ def networks() -> dict[str, tuple[Any, int, str]]:
 
     from openneutron.options import LoadingOptions
     from openneutron.pytorch.source import models
-    from openneutron.pytorch.yolo.heads import staged
+    from openneutron.pytorch.yolo import staged
     from tests.support.random_yolo import with_boxes
     from tests.support.ultralytics_alone import usable
 
@@ -77,7 +77,7 @@ def figures(model: Any, size: int, normalize: str, target: str, qemu: bool) -> d
 
     import openneutron
     from openneutron import CompileOptions, InputOptions
-    from openneutron.pytorch.frames.model import FrameModel
+    from openneutron.pytorch.frames import FrameModel
     from openneutron.pytorch.source.exporting import ModelInputs
 
     inputs = InputOptions(format="uint8,nhwc,bgr", normalize=normalize)

@@ -25,7 +25,7 @@ from openneutron.device.simulator import Simulator
 from openneutron.device.third_party import suppressed
 from openneutron.errors import InvalidOptionError, OpenNeutronError
 from openneutron.options import QuantizationOptions
-from openneutron.pytorch.source.models.decoder import TextDecoder
+from openneutron.pytorch.source.models import TextDecoder
 
 # -- the text: documentation strings of the standard library, as numbers of characters; it depends on Python's version alone ---
 

@@ -13,8 +13,7 @@ import pytest
 import openneutron
 from openneutron import litert, targets
 from openneutron.compiler import Compiled, CompileOptions, compile_graph
-from openneutron.device.simulator import Simulator
-from openneutron.device.simulator.simulator import library
+from openneutron.device.simulator import Simulator, library
 from openneutron.errors import DriverError
 from openneutron.features.profile.profile import modelled
 from openneutron.ir import DType, Graph

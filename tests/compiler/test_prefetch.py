@@ -46,7 +46,7 @@ from openneutron.compiler.schedule.schedule import (
     split_calls,
     whole_schedule,
 )
-from openneutron.device.simulator.simulator import library
+from openneutron.device.simulator import library
 from openneutron.errors import BudgetError
 from openneutron.ir import Graph
 from openneutron.isa import decode

@@ -11,9 +11,8 @@ import pytest
 
 import openneutron
 from openneutron.compiler.legalize.partition import extract, partition
-from openneutron.device.converter import eiq
+from openneutron.device.converter import eiq, owner_of, refusals
 from openneutron.device.converter.eiq import EiqConverter
-from openneutron.device.converter.fallback import owner_of, refusals
 from openneutron.device.mixed import FileSimulator
 from openneutron.errors import ConverterError, Failure, InvalidModelError
 from openneutron.ir import DType, Graph, Node, QuantParams, Tensor

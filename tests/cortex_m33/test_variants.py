@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from openneutron.device.simulator.simulator import require
+from openneutron.device.simulator import require
 from openneutron.errors import DriverError
 from openneutron.isa import Program, aligned, base
 from openneutron.isa.kernel_selection import KernelSelection, called_kernels

@@ -89,7 +89,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from openneutron.pytorch.run import compile_delegate, delegate
 from openneutron.pytorch.run.method import opened
-from openneutron.device.simulator.simulator import library
+from openneutron.device.simulator import library
 
 compile_delegate.FLAGS += ("-O0", "-DNEUTRON_QUEUE", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror")
 delegate.FLAGS = compile_delegate.FLAGS

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from openneutron.device.simulator.simulator import LIBRARY
+from openneutron.device.simulator import LIBRARY
 from openneutron.isa.payload import Format, Payload
 from openneutron.pytorch.run import delegate
 from tests.support import programs

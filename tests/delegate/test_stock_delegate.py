@@ -18,7 +18,7 @@ import torch
 from executorch.exir import ExecutorchBackendConfig, to_edge_transform_and_lower
 
 from openneutron.device import pte
-from openneutron.device.simulator.simulator import LIBRARY
+from openneutron.device.simulator import LIBRARY
 from openneutron.isa import payload, with_checksum
 from openneutron.isa.kernel_selection import KernelSelection, called_kernels
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec

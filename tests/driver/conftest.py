@@ -8,7 +8,7 @@ from ctypes import byref
 
 import pytest
 
-from openneutron.device.simulator.simulator import library
+from openneutron.device.simulator import library
 from tests.support import programs
 from tests.support.c_api import Config, Port, Prepared
 

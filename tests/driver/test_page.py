@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from openneutron.device.simulator.simulator import library
+from openneutron.device.simulator import library
 from tests.support.altered_programs import CODES
 
 ROOT = Path(__file__).parents[2]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openneutron.device.simulator.simulator import KERNEL_LEVEL, CallHook, TraceConfig, library
+from openneutron.device.simulator import KERNEL_LEVEL, CallHook, TraceConfig, library
 from tests.support import programs
 from tests.support.altered_programs import CODES
 from tests.support.c_api import Buffers, Config, Copy, Counter, Port, Power, Prepared, memory_at

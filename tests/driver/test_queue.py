@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from openneutron.device.simulator.simulator import KERNEL_LEVEL, CallHook, DataConfig, TraceConfig, library
+from openneutron.device.simulator import KERNEL_LEVEL, CallHook, DataConfig, TraceConfig, library
 from tests.driver.sanitized import RUNTIME, ran, sanitized
 from tests.support import programs
 from tests.support.altered_programs import CODES

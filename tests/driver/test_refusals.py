@@ -11,7 +11,7 @@ import pytest
 
 from openneutron import litert
 from openneutron.compiler import CompileOptions, compile_graph
-from openneutron.device.simulator.simulator import ModelConfig, library
+from openneutron.device.simulator import ModelConfig, library
 from openneutron.isa import Program
 from tests.support.altered_programs import CODES
 from tests.support.c_api import memory_at

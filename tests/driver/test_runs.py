@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openneutron.device.simulator import Simulator
-from openneutron.device.simulator.simulator import DataConfig, ModelConfig, library
+from openneutron.device.simulator import DataConfig, ModelConfig, Simulator, library
 from openneutron.isa import Program
 from tests.support import programs
 from tests.support.altered_programs import CODES

@@ -9,8 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from openneutron.device.simulator import Moment, Simulator
-from openneutron.device.simulator.simulator import library, require
+from openneutron.device.simulator import Moment, Simulator, library, require
 from openneutron.errors import DriverError
 from openneutron.isa import Program, record
 from openneutron.isa.rows import NO_SOURCE, STATE

@@ -8,8 +8,7 @@ from ctypes import byref
 
 import pytest
 
-from openneutron.device.simulator import Simulator
-from openneutron.device.simulator.simulator import KERNEL_LEVEL, CallHook, TraceConfig, library
+from openneutron.device.simulator import KERNEL_LEVEL, CallHook, Simulator, TraceConfig, library
 from openneutron.errors import DriverError
 from openneutron.isa import Program, base
 from tests.support import programs

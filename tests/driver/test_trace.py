@@ -8,8 +8,7 @@ from ctypes import byref
 
 import pytest
 
-from openneutron.device.simulator import Simulator
-from openneutron.device.simulator.simulator import KERNEL_LEVEL, CallHook, TraceConfig, library
+from openneutron.device.simulator import KERNEL_LEVEL, CallHook, Simulator, TraceConfig, library
 from tests.support import programs
 from tests.support.altered_programs import CODES
 from tests.support.c_api import Buffers, Counter, Port, Prepared

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from openneutron.device.simulator import Simulator
-from openneutron.device.simulator.simulator import library, require
+from openneutron.device.simulator import Simulator, library, require
 from openneutron.errors import DriverError
 from openneutron.isa import Microcode, Record, base, rows
 from tests.support import programs

@@ -83,7 +83,7 @@ FAULTS = (
     ),
     Fault(
         "padding is counted from the first dimension",
-        "src/openneutron/pytorch/operators/padding.py",
+        "src/openneutron/pytorch/operators/convolution.py",
         "amounts[-1 - place] = (flat[2 * place], flat[2 * place + 1])",
         "amounts[place] = (flat[2 * place], flat[2 * place + 1])",
         ("tests/pytorch/test_pads.py",),

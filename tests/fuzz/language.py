@@ -26,8 +26,7 @@ import numpy.typing as npt
 from openneutron import targets
 from openneutron.compiler import Compiled
 from openneutron.device.device_model import DeviceModel
-from openneutron.device.simulator import Simulator
-from openneutron.device.simulator.simulator import Moment
+from openneutron.device.simulator import Moment, Simulator
 from openneutron.errors import DriverError
 from openneutron.isa import Program, base_text
 from openneutron.language.decoder import Decoder, Floats, Matrix

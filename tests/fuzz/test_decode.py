@@ -10,7 +10,7 @@ import random
 import numpy as np
 import pytest
 
-from openneutron.device.simulator import simulator
+from openneutron.device import simulator
 from openneutron.errors import DriverError, InvalidProgramError
 from openneutron.isa import decode, listing, with_checksum
 from openneutron.isa.payload import Format, Payload, parse

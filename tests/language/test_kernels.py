@@ -12,7 +12,7 @@ from openneutron import targets
 from openneutron.compiler.select.calls import JobWeights
 from openneutron.device import neutron_jobs as jobs
 from openneutron.device.device_model import DeviceModel
-from openneutron.device.simulator.simulator import Simulator
+from openneutron.device.simulator import Simulator
 from openneutron.errors import DriverError
 from openneutron.language.decoder import Matrix, rotary_angles
 from openneutron.language.program import job_tables

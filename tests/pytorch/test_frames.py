@@ -14,7 +14,7 @@ import openneutron
 from openneutron import InputOptions
 from openneutron.errors import InvalidOptionError
 from openneutron.options import Request
-from openneutron.pytorch.frames.model import FrameModel, framed, graph_of_frames
+from openneutron.pytorch.frames import FrameModel, framed, graph_of_frames
 from openneutron.pytorch.source.exporting import AtenGraph
 
 CAMERA = InputOptions(format="uint8,nhwc,bgr", normalize="mean=0.485:0.456:0.406,std=0.229:0.224:0.225")

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from openneutron.pytorch.graph.moves import MOVES
+from openneutron.pytorch.graph.program import MOVES
 from openneutron.pytorch.operators.annotations import DECOMPOSED_MOVES, MOVE, annotation_rules
 from openneutron.pytorch.quantizer.passes.arithmetic import WholeNumbers
 

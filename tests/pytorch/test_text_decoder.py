@@ -17,7 +17,7 @@ from openneutron.device.simulator import Simulator
 from openneutron.errors import DriverError, OpenNeutronError
 from openneutron.options import QuantizationOptions
 from openneutron.pytorch.source import models
-from openneutron.pytorch.source.models.decoder import POSITIONS, TextDecoder
+from openneutron.pytorch.source.models import POSITIONS, TextDecoder
 from tests.support import oracle
 from tests.support.stateful_graphs import without_states
 

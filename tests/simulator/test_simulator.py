@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from openneutron.device import simulator as binding
 from openneutron.device.simulator import Moment, Simulator
-from openneutron.device.simulator import simulator as binding
 from openneutron.errors import MissingToolError
 from tests.support import programs
 

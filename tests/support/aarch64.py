@@ -70,7 +70,7 @@ def runner_of_jobs(library: Built) -> Callable[[Program, bytes], bytes]:
     (folder / "libNeutronDriver.so").symlink_to("libneutron_device_model.so")
     emulator, *options = library.emulated
     # Both take packages, which prepared.py can't.
-    from openneutron.device.simulator.simulator import NPU_DRIVER
+    from openneutron.device.simulator import NPU_DRIVER
     from tests.support.fuzz_seeds import write_seeds
 
     command = (emulator, "-U", NPU_DRIVER, "-E", f"LD_LIBRARY_PATH={folder}", *options, "./run_jobs")

@@ -9,7 +9,7 @@ from ctypes import byref, c_bool, c_size_t, c_uint32, c_void_p
 
 import numpy as np
 
-from openneutron.device.simulator.simulator import DataConfig, ModelConfig, library
+from openneutron.device.simulator import DataConfig, ModelConfig, library
 from openneutron.isa import Program
 
 Counter = ctypes.CFUNCTYPE(c_uint32)

@@ -6,8 +6,7 @@ from __future__ import annotations
 import ctypes
 from ctypes import byref
 
-from openneutron.device.simulator import Simulator
-from openneutron.device.simulator.simulator import library
+from openneutron.device.simulator import Simulator, library
 from openneutron.isa import Program
 from tests.support.c_api import Parallel, Part, Threads, memory_at
 

@@ -12,7 +12,7 @@ import re
 import shutil
 from pathlib import Path
 
-from openneutron.device.simulator.simulator import LIBRARY
+from openneutron.device.simulator import LIBRARY
 
 ROOT = Path(__file__).parents[2]
 

@@ -20,7 +20,7 @@ import torch
 import openneutron
 from openneutron import CompileOptions, LoadingOptions
 from openneutron.features.accuracy.boxes import agreement
-from openneutron.pytorch.yolo.heads import CONFIDENCE, staged
+from openneutron.pytorch.yolo import CONFIDENCE, staged
 from tests.support import ultralytics_alone
 from tests.support.random_yolo import make_low_rank, pictures, with_boxes
 

@@ -19,8 +19,7 @@ from openneutron.device import pte
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.features.accuracy.boxes import agreement
 from openneutron.pytorch.source.exporting import Staged
-from openneutron.pytorch.yolo.boxes import Suppression
-from openneutron.pytorch.yolo.heads import read_yolo, staged
+from openneutron.pytorch.yolo import Suppression, read_yolo, staged
 from tests.support.random_yolo import pictures
 from tests.yolo import tiny
 

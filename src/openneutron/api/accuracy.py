@@ -246,7 +246,7 @@ def _session(request: Request) -> tuple[Session, ModuleType]:
     if path is not None:
         request = loaded(request, model_form(path))
     if changed(request.inputs):
-        from openneutron.pytorch.frames.model import framed
+        from openneutron.pytorch.frames import framed
 
         request = framed(request)
     return session.Session(as_read(request), compile_module), session

@@ -215,7 +215,7 @@ def _sides(
     if model is None:
         return sides, ("The float model is not given: there is no float side.",)
     if forms.of_object(model) is not None:
-        from openneutron.pytorch.yolo.heads import staged
+        from openneutron.pytorch.yolo import staged
 
         head, shape = program.metadata.get("head", BOXES), tuple(call.leaves[0].shape)
         model = staged(model, program.name, LoadingOptions(head=head, input_shapes={"images": shape}))

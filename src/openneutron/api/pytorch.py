@@ -636,7 +636,7 @@ def compile_module(request: Request) -> CompiledModel:
     request = as_read(request)
     graph_of = aten_graph
     if changed(request.inputs):
-        from openneutron.pytorch.frames.model import framed, graph_of_frames
+        from openneutron.pytorch.frames import framed, graph_of_frames
 
         request, graph_of = framed(request), graph_of_frames
     options, quantization, delegation, name = request.options, request.quantization, request.delegation, request.name

@@ -50,7 +50,7 @@ def load(source: ModelSource, weights: Path | None = None, inputs: InputOptions 
     loaded = _loaded(source, weights)
     if not changed(inputs):
         return loaded
-    from openneutron.pytorch.frames.model import of_frames
+    from openneutron.pytorch.frames import of_frames
 
     model, frames = of_frames(loaded.model, loaded.call, inputs, str(source))
     return Loaded(model.eval(), frames.example, frames.samples)

@@ -190,14 +190,14 @@ KERAS = Form(
 YOLO = Form(
     ".pt",
     Kind.PYTORCH,
-    reader="openneutron.pytorch.yolo.heads:read_yolo",
+    reader="openneutron.pytorch.yolo:read_yolo",
     magic=(0, b"PK"),
     member="data.pkl",
     content=b"cultralytics.",
     needs=("ultralytics", "torchvision", "cv2"),
     extra="yolo",
     library="ultralytics",
-    object_reader="openneutron.pytorch.yolo.heads:staged",
+    object_reader="openneutron.pytorch.yolo:staged",
     loading=("trust", "input_shapes", "head"),
 )
 """A checkpoint of Ultralytics: a pickle that names its classes (``c``, the opcode GLOBAL, and the module's name)."""

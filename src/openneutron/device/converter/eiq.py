@@ -27,8 +27,7 @@ from openneutron import litert
 from openneutron.compiler import Prepared
 from openneutron.compiler.select.select import Refused, Trial
 from openneutron.device.cache import UNREADABLE, Digest, kept, packed, unpacked, versions
-from openneutron.device.converter import Conversion, releases
-from openneutron.device.converter.fallback import refusals
+from openneutron.device.converter import Conversion, refusals, releases
 from openneutron.errors import (
     ConverterError,
     Failure,

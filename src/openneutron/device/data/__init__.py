@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from openneutron.device.data.arrays import ArrayReader, Batch, fitted, label_of, open_archive, open_files, split
 from openneutron.device.data.boxes import labelled
 from openneutron.device.data.preprocessing import (
     COLORS,
@@ -36,6 +35,8 @@ from openneutron.device.data.preprocessing import (
 from openneutron.device.data.python_function import PythonFunction, parsed
 from openneutron.device.data.samples import (
     SHOWN,
+    ArrayReader,
+    Batch,
     Complaint,
     Label,
     ModelInput,
@@ -44,7 +45,12 @@ from openneutron.device.data.samples import (
     Source,
     UnusableError,
     describe,
+    fitted,
+    label_of,
+    open_archive,
+    open_files,
     problems_of,
+    split,
 )
 from openneutron.device.files import FOLDER, existing, obstacle
 from openneutron.errors import InvalidModelError, InvalidOptionError

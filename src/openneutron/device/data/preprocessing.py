@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from openneutron.device.data.arrays import fitted
-from openneutron.device.data.samples import ModelInput, UnusableError
+from openneutron.device.data.samples import ModelInput, UnusableError, fitted
 from openneutron.errors import InvalidOptionError, MissingToolError
 
 if TYPE_CHECKING:

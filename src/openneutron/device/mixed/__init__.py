@@ -17,8 +17,7 @@ from openneutron.compiler.legalize.quantize import as_asked
 from openneutron.compiler.search.fitted import over_budget
 from openneutron.device import cache
 from openneutron.device import converter as converters
-from openneutron.device.converter import Conversion
-from openneutron.device.converter.fallback import owner_of
+from openneutron.device.converter import Conversion, owner_of
 from openneutron.device.mixed.tables import folded, partitioned, with_tables
 from openneutron.device.timings import advance, step
 from openneutron.errors import BudgetError, InvalidModelError, InvalidOptionError

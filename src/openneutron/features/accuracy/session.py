@@ -355,7 +355,7 @@ class Session:
         """Return the model's ATen graph, which is exported at the first access."""
         graph_of = aten_graph
         if changed(self.request.inputs):
-            from openneutron.pytorch.frames.model import graph_of_frames
+            from openneutron.pytorch.frames import graph_of_frames
 
             graph_of = graph_of_frames
         with suppressed(), step("Exporting"):

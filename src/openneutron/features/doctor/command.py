@@ -196,7 +196,7 @@ def extra_check(extra: str) -> Check:
 
 
 def host_library_check() -> Check:
-    from openneutron.device.simulator.simulator import LIBRARY, library
+    from openneutron.device.simulator import LIBRARY, library
 
     try:
         library()

@@ -21,10 +21,9 @@ from openneutron.cli import output
 from openneutron.cli.model_source import given_file
 from openneutron.device import files, pte
 from openneutron.device.data import PICTURES, SUFFIXES, ModelInput, picture_steps
-from openneutron.device.data.arrays import load_array
 from openneutron.device.data.preprocessing import Letterbox, Preprocess, Size, decoded
 from openneutron.device.data.python_function import parsed
-from openneutron.device.data.samples import UnusableError, describe
+from openneutron.device.data.samples import UnusableError, describe, load_array
 from openneutron.device.files import content, existing
 from openneutron.device.forms import LITERT, PTE, form_of
 from openneutron.device.mixed import FileSimulator

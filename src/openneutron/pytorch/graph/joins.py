@@ -19,7 +19,7 @@ from torch._guards import detect_fake_mode
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
-from openneutron.pytorch.graph.moves import Change, is_move
+from openneutron.pytorch.graph.program import Change, is_move
 
 _aten = torch.ops.aten
 

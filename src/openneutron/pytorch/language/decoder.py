@@ -26,8 +26,7 @@ from openneutron.language.quantization import (
 )
 from openneutron.language.repair import Judged, repaired
 from openneutron.pytorch.language.calibration import check_texts, judged, opened, read_texts, second_moments
-from openneutron.pytorch.language.families import Config, CrossNames, Family, activation_of, family_of
-from openneutron.pytorch.language.rotary import rotaries
+from openneutron.pytorch.language.families import Config, CrossNames, Family, activation_of, family_of, rotaries
 from openneutron.pytorch.language.tensors import (
     Folder,
     RandomTensors,

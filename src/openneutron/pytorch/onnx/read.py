@@ -21,7 +21,7 @@ from openneutron.pytorch.onnx import suppression
 from openneutron.pytorch.onnx.graph import Importer, OnnxModule, array_of, dense, inlined
 from openneutron.pytorch.onnx.operators.elementwise import TYPES, type_name
 from openneutron.pytorch.onnx.operators.table import Refused
-from openneutron.pytorch.source.example_inputs import check_names, example_input
+from openneutron.pytorch.source.exported_file import check_names, example_input
 from openneutron.pytorch.source.exporting import METADATA, Staged
 
 OLDEST = 7
@@ -52,7 +52,7 @@ def _with_suppression(
     module: OnnxModule, inputs: Sequence[Tensor], boxes: suppression.Found, metadata: Mapping[str, Any], name: str
 ) -> Staged:
     """Return a detector with the suppression of its boxes as a step that stays float."""
-    from openneutron.pytorch.yolo.boxes import Suppression
+    from openneutron.pytorch.yolo import Suppression
 
     names = _value(str(metadata.get("names", "")))
     with torch.no_grad():

@@ -17,7 +17,7 @@ import torch
 from torch.fx import Node
 
 from openneutron.ops import BY_NAME
-from openneutron.pytorch.graph import moves
+from openneutron.pytorch.graph import program
 from openneutron.pytorch.graph.rewriting import results_of
 from openneutron.pytorch.operators.rules.context import ACTIVATIONS
 
@@ -153,7 +153,7 @@ DECOMPOSED_MOVES = (torch.ops.aten.select.int, torch.ops.aten.unflatten.int)
 
 MOVES = frozenset(
     (
-        *(str(target) for target in moves.MOVES if target not in DECOMPOSED_MOVES),
+        *(str(target) for target in program.MOVES if target not in DECOMPOSED_MOVES),
         *(f"aten.{name}.default" for name in ("amax", "amin", "cat", "constant_pad_nd", "dropout", "embedding")),
         *(f"aten.{name}.default" for name in ("feature_dropout", "max_pool2d", "pad")),
         *(f"aten.{mode}_pad{n}d.default" for mode in ("reflection", "replication") for n in (1, 2, 3)),

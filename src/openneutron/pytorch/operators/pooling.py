@@ -15,8 +15,17 @@ import torch
 from torch import Tensor
 from torch.fx import Node
 
-from openneutron.pytorch.graph.moves import Change, is_move
-from openneutron.pytorch.graph.program import GETITEM, Reject, Rejected, arguments_of, op_name, pair, shape_of
+from openneutron.pytorch.graph.program import (
+    GETITEM,
+    Change,
+    Reject,
+    Rejected,
+    arguments_of,
+    is_move,
+    op_name,
+    pair,
+    shape_of,
+)
 from openneutron.pytorch.operators.annotations import AnnotationRule, Result, annotates
 from openneutron.pytorch.operators.convolution import Window, padded
 from openneutron.pytorch.operators.reduction import add_windows, mean_over, most_weight

@@ -10,6 +10,7 @@ Each weight of each gate has a scale. A bias has the scale of the product that i
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,15 +21,167 @@ import torch.nn.functional as F
 from torch.fx import Node
 
 from openneutron.ir import DType, QuantParams, Tensor, per_tensor
-from openneutron.ops.recurrent import CELL, GATE_SCALE, HIDDEN, MOST_STATE_BITS
+from openneutron.ops.recurrent import CELL, GATE_SCALE, HIDDEN, HIGHEST_CELL_BITS, MOST_STATE_BITS
 from openneutron.pytorch.graph.program import Reject, Rejected, arguments_of, shape_of
 from openneutron.pytorch.graph.rewriting import results_of
-from openneutron.pytorch.operators import recurrent_layers as layers
 from openneutron.pytorch.operators.annotations import AnnotationRule, Kept, annotates
 from openneutron.pytorch.operators.convolution import bias_of
-from openneutron.pytorch.operators.recurrent_layers import cell_scale
 from openneutron.pytorch.operators.rules.context import Context, Shape, Value, plain
 from openneutron.pytorch.operators.rules.tables import KEPT, Keep, Layout, always, decomposes, lowers
+
+NAMESPACE = "openneutron"
+
+_LIBRARY = torch.library.Library(NAMESPACE, "DEF")
+_LIBRARY.define(
+    "lstm(Tensor x, Tensor[] input_weights, Tensor[] hidden_weights, Tensor[] biases, Tensor? projection, "
+    "bool batch_first, bool backwards) -> Tensor"
+)
+_LIBRARY.define(
+    "lstm_states(Tensor x, Tensor[] input_weights, Tensor[] hidden_weights, Tensor[] biases, Tensor? projection, "
+    "Tensor? hidden, Tensor? cell, bool batch_first, bool backwards) -> (Tensor, Tensor, Tensor)"
+)
+_LIBRARY.define(
+    "gru(Tensor x, Tensor[] input_weights, Tensor[] hidden_weights, Tensor[] biases, Tensor[] hidden_biases, "
+    "Tensor? initial, bool batch_first, bool backwards) -> Tensor"
+)
+_LIBRARY.define(
+    "rnn(Tensor x, Tensor[] input_weights, Tensor[] hidden_weights, Tensor[] biases, bool relu, "
+    "Tensor? initial, bool batch_first, bool backwards) -> Tensor"
+)
+
+
+LARGEST_CELL = 16
+"""A cell state saturates at this magnitude: in int16 its tanh is 1 from 6 on."""
+
+
+def cell_scale(call: Node) -> float:
+    """Return the scale of the int16 cell state of an LSTM's call, a power of two.
+
+    A cell is 0 before the first step, and each step adds at most 1, so that few steps need few integer bits.
+    """
+    given = arguments_of(call)
+    largest = LARGEST_CELL
+    if given.get("cell") is None:
+        steps = given["x"].meta["val"].shape[1 if given["batch_first"] else 0]
+        largest = min(steps, LARGEST_CELL)
+    return 2.0 ** (math.ceil(math.log2(largest)) - HIGHEST_CELL_BITS)
+
+
+def _lstm_layer(
+    x: torch.Tensor,
+    input_weights: Sequence[torch.Tensor],
+    hidden_weights: Sequence[torch.Tensor],
+    biases: Sequence[torch.Tensor],
+    projection: torch.Tensor | None,
+    batch_first: bool,
+    backwards: bool,
+) -> torch.Tensor:
+    """Return the hidden state after each step. Gates: input, forget, cell, output."""
+    layer = input_weights, hidden_weights, biases, projection
+    return _lstm_states(x, *layer, None, None, batch_first, backwards)[0]
+
+
+def _lstm_states(
+    x: torch.Tensor,
+    input_weights: Sequence[torch.Tensor],
+    hidden_weights: Sequence[torch.Tensor],
+    biases: Sequence[torch.Tensor],
+    projection: torch.Tensor | None,
+    hidden: torch.Tensor | None,
+    cell: torch.Tensor | None,
+    batch_first: bool,
+    backwards: bool,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return the hidden state after each step, and the hidden state and the cell state after the last one.
+
+    The last two have the shapes of the states before the first step, or [1, sequence, unit].
+    """
+    params = [torch.cat([*input_weights]), torch.cat([*hidden_weights])]
+    if biases:
+        bias = torch.cat([*biases])
+        params += [bias, torch.zeros_like(bias)]
+    sequences, units = x.shape[0 if batch_first else 1], hidden_weights[0].shape[0]
+    outputs = hidden_weights[0].shape[1]
+    if projection is not None:
+        params.append(projection)
+    shapes = [(1, sequences, outputs), (1, sequences, units)]
+    given = list(zip((hidden, cell), shapes, strict=True))
+    states = [x.new_zeros(shape) if state is None else state.reshape(shape) for state, shape in given]
+    axis = 1 if batch_first else 0
+    with warnings.catch_warnings():
+        # PyTorch warns that another library would be faster.
+        warnings.filterwarnings("ignore", "LSTM with projections is not supported with oneDNN", UserWarning)
+        steps = x.flip(axis) if backwards else x
+        found, *last = torch.lstm(steps, states, params, bool(biases), 1, 0.0, False, False, batch_first)
+    # Delegates pass results without gaps in the order of their axes.
+    found = (found.flip(axis) if backwards else found).contiguous()
+    after = [
+        each.reshape(shape if state is None else state.shape).contiguous()
+        for each, (state, shape) in zip(last, given, strict=True)
+    ]
+    return found, after[0], after[1]
+
+
+def _gru(
+    x: torch.Tensor,
+    input_weights: Sequence[torch.Tensor],
+    hidden_weights: Sequence[torch.Tensor],
+    biases: Sequence[torch.Tensor],
+    hidden_biases: Sequence[torch.Tensor],
+    initial: torch.Tensor | None,
+    batch_first: bool,
+    backwards: bool,
+) -> torch.Tensor:
+    """Return the hidden state after each step. Gates: reset, update, new."""
+    params = [torch.cat([*input_weights]), torch.cat([*hidden_weights])]
+    if biases:
+        params += [torch.cat([*biases]), torch.cat([*hidden_biases])]
+    state = _initial(x, initial, batch_first, hidden_weights[0].shape[0])
+    return _directed(
+        x,
+        batch_first,
+        backwards,
+        lambda x: torch.gru(x, state, params, bool(biases), 1, 0.0, False, False, batch_first)[0],
+    )
+
+
+def _rnn(
+    x: torch.Tensor,
+    input_weights: Sequence[torch.Tensor],
+    hidden_weights: Sequence[torch.Tensor],
+    biases: Sequence[torch.Tensor],
+    relu: bool,
+    initial: torch.Tensor | None,
+    batch_first: bool,
+    backwards: bool,
+) -> torch.Tensor:
+    """Return the hidden state after each step."""
+    params = [input_weights[0], hidden_weights[0]]
+    if biases:
+        params += [biases[0], torch.zeros_like(biases[0])]
+    state = _initial(x, initial, batch_first, hidden_weights[0].shape[0])
+    layer = torch.rnn_relu if relu else torch.rnn_tanh
+    return _directed(
+        x, batch_first, backwards, lambda x: layer(x, state, params, bool(biases), 1, 0.0, False, False, batch_first)[0]
+    )
+
+
+def _initial(x: torch.Tensor, given: torch.Tensor | None, batch_first: bool, units: int) -> torch.Tensor:
+    """Return the state [1, sequence, unit] before the first step: ``given``, or zeros for None."""
+    return x.new_zeros(1, x.shape[0 if batch_first else 1], units) if given is None else given
+
+
+def _directed(x: torch.Tensor, batch_first: bool, backwards: bool, layer: object) -> torch.Tensor:
+    axis = 1 if batch_first else 0
+    assert callable(layer)
+    found = layer(x.flip(axis)).flip(axis) if backwards else layer(x)
+    assert isinstance(found, torch.Tensor)
+    # Delegates pass results without gaps in the order of their axes.
+    return found.contiguous()
+
+
+for _name, _function in (("lstm", _lstm_layer), ("lstm_states", _lstm_states), ("gru", _gru), ("rnn", _rnn)):
+    _LIBRARY.impl(_name, _function, "CompositeImplicitAutograd")
 
 
 def _products(node: Node) -> Iterator[tuple[Node, Node | None]]:
@@ -54,16 +207,16 @@ def _any(_node: Node) -> bool:
 
 annotates(
     {
-        f"{layers.NAMESPACE}.lstm.default": AnnotationRule(products=_lstm_products, int8_alone=_is_projected),
-        f"{layers.NAMESPACE}.lstm_states.default": AnnotationRule(
+        f"{NAMESPACE}.lstm.default": AnnotationRule(products=_lstm_products, int8_alone=_is_projected),
+        f"{NAMESPACE}.lstm_states.default": AnnotationRule(
             (0, 5),
             products=_lstm_products,
             state=5,
             int8_alone=_any,
-            kept=Kept(argument=6, result=2, scale=layers.cell_scale),
+            kept=Kept(argument=6, result=2, scale=cell_scale),
         ),
-        f"{layers.NAMESPACE}.gru.default": AnnotationRule((0, 5), products=_products, state=5, int8_alone=_any),
-        f"{layers.NAMESPACE}.rnn.default": AnnotationRule((0, 5), products=_products, state=5, int8_alone=_any),
+        f"{NAMESPACE}.gru.default": AnnotationRule((0, 5), products=_products, state=5, int8_alone=_any),
+        f"{NAMESPACE}.rnn.default": AnnotationRule((0, 5), products=_products, state=5, int8_alone=_any),
     }
 )
 
@@ -255,14 +408,14 @@ def _constants(context: Context, nodes: Any) -> list[str]:
     return [context.arranged(value, tuple(range(len(value.shape)))) for value in values]
 
 
-@lowers(f"{layers.NAMESPACE}.lstm.default", preserve=always, layout=Layout.OWN, emits=("unidirectional_sequence_lstm",))
+@lowers(f"{NAMESPACE}.lstm.default", preserve=always, layout=Layout.OWN, emits=("unidirectional_sequence_lstm",))
 def lstm(node: Node, context: Context) -> Value | Reject:
     quant = context.results.quant(node)
     return plain(_lstm(node, context, shape_of(node), quant, None, None), shape_of(node))
 
 
 @lowers(
-    f"{layers.NAMESPACE}.lstm_states.default",
+    f"{NAMESPACE}.lstm_states.default",
     preserve=always,
     layout=Layout.OWN,
     emits=("unidirectional_sequence_lstm",),
@@ -387,12 +540,12 @@ def _gated(op: str, node: Node, context: Context, hidden_biases: Any, **attrs: A
     return plain(context.emit(op, operands, shape, quant, node.name, dtype, **attrs), shape)
 
 
-@lowers(f"{layers.NAMESPACE}.gru.default", preserve=always, layout=Layout.OWN, emits=("gru",))
+@lowers(f"{NAMESPACE}.gru.default", preserve=always, layout=Layout.OWN, emits=("gru",))
 def gru(node: Node, context: Context) -> Value | Reject:
     return _gated("gru", node, context, arguments_of(node)["hidden_biases"])
 
 
-@lowers(f"{layers.NAMESPACE}.rnn.default", preserve=always, layout=Layout.OWN, emits=("rnn",))
+@lowers(f"{NAMESPACE}.rnn.default", preserve=always, layout=Layout.OWN, emits=("rnn",))
 def rnn(node: Node, context: Context) -> Value | Reject:
     activation = "RELU" if arguments_of(node)["relu"] else "TANH"
     return _gated("rnn", node, context, (), activation=activation)

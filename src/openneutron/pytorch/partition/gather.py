@@ -12,7 +12,7 @@ from executorch.exir.backend.compile_spec_schema import CompileSpec
 from torch.fx import Graph, Node
 
 from openneutron.compiler.select.select import Refused, Trial
-from openneutron.device.converter.fallback import owner_of
+from openneutron.device.converter import owner_of
 from openneutron.pytorch.backend.neutron_target_spec import DelegateOptions
 from openneutron.pytorch.graph.program import (
     LEFT_FLOAT,

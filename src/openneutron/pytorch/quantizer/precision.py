@@ -17,8 +17,16 @@ from torchao.quantization.pt2e.quantizer import (
 from torchao.quantization.pt2e.quantizer.quantizer import Q_ANNOTATION_KEY, QuantizationSpecBase
 
 from openneutron.ops.reductions import MOST_NORMALIZED
-from openneutron.pytorch.graph.moves import Change, is_move
-from openneutron.pytorch.graph.program import STAYS_WHOLE, Region, find_regions, is_pointwise, jumps, short_name
+from openneutron.pytorch.graph.program import (
+    STAYS_WHOLE,
+    Change,
+    Region,
+    find_regions,
+    is_move,
+    is_pointwise,
+    jumps,
+    short_name,
+)
 from openneutron.pytorch.graph.rewriting import constant_of, number_of, results_of
 from openneutron.pytorch.operators.annotations import MOVES, Kept, argument
 from openneutron.pytorch.quantizer.specs import Place, fixed_spec, is_float, owner_of, root_spec, spec_at

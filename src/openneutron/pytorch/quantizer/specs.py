@@ -33,8 +33,7 @@ from openneutron.errors import InvalidOptionError
 from openneutron.ops.reductions import MOST_EXPONENTIALS
 from openneutron.options import ACTIVATIONS, INT8, INT16
 from openneutron.options.flags import check_choice
-from openneutron.pytorch.graph.moves import Change, is_move
-from openneutron.pytorch.graph.program import JOINS_OUTPUT, KEPT_FLOAT, LEFT_FLOAT
+from openneutron.pytorch.graph.program import JOINS_OUTPUT, KEPT_FLOAT, LEFT_FLOAT, Change, is_move
 from openneutron.pytorch.operators.annotations import MASKED, SOFTMAX
 from openneutron.pytorch.quantizer.observers import (
     LEAST_ACTIVATION_SCALE,

@@ -21,7 +21,7 @@ from functools import cache
 from pathlib import Path
 
 from openneutron.device.runtime_sources import runtime_folder
-from openneutron.device.simulator.simulator import library
+from openneutron.device.simulator import library
 from openneutron.errors import MissingToolError
 from openneutron.pytorch.run.compile_delegate import FLAGS, SOURCES, compile_delegate, file_name
 

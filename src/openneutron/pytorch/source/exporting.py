@@ -49,9 +49,8 @@ from openneutron.device import forms
 from openneutron.device.third_party import PACKAGES
 from openneutron.errors import InvalidModelError, InvalidOptionError, OpenNeutronError, warn
 from openneutron.options import Request, changed
-from openneutron.pytorch.graph.inference import to_inference
 from openneutron.pytorch.graph.program import is_functional, is_getitem, is_vmapped, overload_of
-from openneutron.pytorch.graph.rewriting import is_state, writes_views
+from openneutron.pytorch.graph.rewriting import is_state, to_inference, writes_views
 
 METADATA = "openneutron_metadata"
 """The attribute of a module or an ExportedProgram with what its own file states about it: a dict of values for JSON."""

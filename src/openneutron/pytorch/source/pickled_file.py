@@ -15,8 +15,7 @@ from torch.export import ExportedProgram
 
 from openneutron.device.third_party import suppressed
 from openneutron.errors import InvalidModelError
-from openneutron.pytorch.source.example_inputs import check_names, example_input
-from openneutron.pytorch.source.exported_file import TRUST, import_module
+from openneutron.pytorch.source.exported_file import TRUST, check_names, example_input, import_module
 from openneutron.pytorch.source.file_kind import Kind, what_it_is
 
 WHAT_TO_DO = {

@@ -30,8 +30,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.passes.infra.pass_base import PassResult
 
 from openneutron.ops.reductions import MOST_NORMALIZED
-from openneutron.pytorch.graph.moves import is_move
-from openneutron.pytorch.graph.program import WHOLE_NUMBERS, arguments_of, dtype_of, is_pointwise
+from openneutron.pytorch.graph.program import WHOLE_NUMBERS, arguments_of, dtype_of, is_move, is_pointwise
 from openneutron.pytorch.graph.rewriting import (
     NodePass,
     Pass,

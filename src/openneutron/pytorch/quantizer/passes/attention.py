@@ -20,8 +20,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 from torch.fx.passes.infra.pass_base import PassResult
 
-from openneutron.pytorch.graph.moves import Change, is_move
-from openneutron.pytorch.graph.program import SAME, WRITTEN_AS, dtype_of, is_pointwise, overload_of
+from openneutron.pytorch.graph.program import SAME, WRITTEN_AS, Change, dtype_of, is_move, is_pointwise, overload_of
 from openneutron.pytorch.graph.rewriting import (
     NodePass,
     Pass,
@@ -35,7 +34,7 @@ from openneutron.pytorch.graph.rewriting import (
     retrace,
 )
 from openneutron.pytorch.operators.annotations import MASKED
-from openneutron.pytorch.operators.attention import MOST_KEYS_OF_SOFTMAX, attended
+from openneutron.pytorch.operators.matmul import MOST_KEYS_OF_SOFTMAX, attended
 from openneutron.pytorch.quantizer.passes.linear import factor_of
 from openneutron.pytorch.quantizer.specs import row_dimension
 

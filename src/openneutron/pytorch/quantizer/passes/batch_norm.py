@@ -21,9 +21,17 @@ from torch.fx.passes.infra.pass_base import PassResult
 from torchao.quantization.pt2e import quantize_pt2e
 
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
-from openneutron.pytorch.graph.inference import NORMS, to_inference
 from openneutron.pytorch.graph.program import arguments_of
-from openneutron.pytorch.graph.rewriting import NodePass, Pass, add_call, add_constant, constant_of, replace
+from openneutron.pytorch.graph.rewriting import (
+    NORMS,
+    NodePass,
+    Pass,
+    add_call,
+    add_constant,
+    constant_of,
+    replace,
+    to_inference,
+)
 from openneutron.pytorch.quantizer.passes.constants import FoldConstants
 from openneutron.pytorch.quantizer.passes.exported_forms import (
     InlineWrappers,

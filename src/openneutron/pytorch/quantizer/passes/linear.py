@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.fx import GraphModule, Node
 
-from openneutron.pytorch.graph.moves import Change, is_move
+from openneutron.pytorch.graph.program import Change, is_move
 from openneutron.pytorch.graph.rewriting import NodePass, add_call, add_constant, constant_of, replace
 from openneutron.pytorch.operators.comparison import out_of_reach
 

@@ -15,7 +15,7 @@ from torch.fx.passes.infra.pass_base import PassResult
 
 from openneutron.pytorch.graph.program import arguments_of, is_functional
 from openneutron.pytorch.graph.rewriting import NodePass, Pass, add_call, add_constant, constant_of, finished, replace
-from openneutron.pytorch.operators import recurrent_layers as layers
+from openneutron.pytorch.operators import recurrent as layers
 
 _aten = torch.ops.aten
 

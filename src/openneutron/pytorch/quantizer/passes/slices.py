@@ -19,7 +19,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.passes.infra.pass_base import PassResult
 
 from openneutron.pytorch.graph.joins import Join, built, move_of, moved, pieces_of, shape_of, tree_of
-from openneutron.pytorch.graph.moves import is_move
+from openneutron.pytorch.graph.program import is_move
 from openneutron.pytorch.graph.rewriting import NodePass, Pass, add_call, constant_of, finished, replace
 
 _aten = torch.ops.aten
