@@ -34,12 +34,14 @@ FILE = Path(__file__).parent / "instructions.json"
 
 
 class Instructions(NamedTuple):
-    """Thousandths of the instructions of a kernel, beside those of the call itself.
+    """The instructions that a kernel executes for each unit of its work, in thousandths. The instructions of the kernel
+    call itself are not included.
 
-    ``line``: for each output row of each batch. ``pixel``: for each output pixel, with all its channels. ``output``: for each element of
-    the output. ``step``: for each step of the kernel, such as a multiplication. ``gathered``: for each input that an output pixel takes,
-    which all its channels share. A recurrent kernel with jobs has the constants of the one without, and fewer instructions for each
-    product of an input, which ``gathered`` counts: the difference of two counts of the same layer.
+    The fields are the units. ``line``: an output row of one batch. ``pixel``: an output pixel with all its channels.
+    ``output``: an element of the output. ``step``: a step of the kernel's inner loop, such as a multiplication.
+    ``gathered``: an input value of an output pixel, which all channels of the pixel share. A recurrent kernel with jobs
+    has the constants of the kernel without jobs, but its ``gathered`` counts the input products that jobs compute, and
+    is negative: it is the difference of two counts of the same layer.
     """
 
     line: int
@@ -51,7 +53,7 @@ class Instructions(NamedTuple):
 
 @cache
 def table(instruction_set: str) -> Mapping[str, Instructions]:
-    """Return the instructions by the name of a kernel or of a cost class."""
+    """Return the instructions of an instruction set, by the name of a kernel or of a cost class."""
     return {
         name: Instructions(*(round(1000 * value) for value in each))
         for name, each in json.loads(FILE.read_text())[instruction_set].items()
@@ -59,14 +61,15 @@ def table(instruction_set: str) -> Mapping[str, Instructions]:
 
 
 def name_of(call: KernelCall) -> str:
-    """Return the name of a call's kernel in the table. A call with one output pixel, such as a fully connected layer, has one of its own:
-    kernels have other inner loops for it."""
+    """Return the row of the table for a call: the name of its kernel. A call with one output pixel, such as a fully
+    connected layer, has a row of its own, since kernels have other inner loops for it."""
     batches, rows, cols, _ = call.views["output"].extents
     return f"{call.kernel}:1" if batches * rows * cols == 1 else call.kernel
 
 
 def instructions_of(call: KernelCall, instruction_set: str) -> Instructions:
-    """Return the instructions of a call's kernel."""
+    """Return the instructions for each unit of a call's work: those of its kernel, or else of its cost class, or else
+    of all calls."""
     known = table(instruction_set)
     return (
         known.get(name_of(call))
@@ -80,11 +83,12 @@ def instructions_of(call: KernelCall, instruction_set: str) -> Instructions:
 class Cost:
     """The modelled cost of a kernel call.
 
-    ``compute_cycles`` are the cycles after the dispatch, ``issue_cycles`` those of the dispatch. ``macs`` are the
-    multiply-accumulates. ``parallel`` names the values that the pipelines compute in parallel, such as "output channels"; "bytes" for a
-    call that moves bytes. For a call that multiplies, ``outputs`` is the number of these values. ``inputs`` is the number of products
-    that the multipliers of one pipeline share; 0 for a depthwise convolution. During ``stall_cycles``, a part of ``compute_cycles``,
-    the multipliers wait for operands.
+    ``issue_cycles`` are the cycles of the dispatch, and ``compute_cycles`` those after it. In ``stall_cycles``, which
+    are a part of ``compute_cycles``, the multipliers wait for operands. ``macs`` are the multiply-accumulates.
+    ``parallel`` names the values that the pipelines compute in parallel, such as "output channels", or is "bytes" for a
+    call that only moves bytes. For a call that multiplies, ``outputs`` is the number of the values in parallel, and
+    ``inputs`` the number of products that the multipliers of one pipeline share; ``inputs`` is 0 for a depthwise
+    convolution.
     """
 
     compute_cycles: int
@@ -97,12 +101,13 @@ class Cost:
 
     @property
     def cycles(self) -> int:
-        """Return all cycles of the call: those of its dispatch and of its computation."""
+        """Return the cycles of the dispatch and of the computation together."""
         return self.compute_cycles + self.issue_cycles
 
 
 CostRule = Callable[[KernelCall, Work, Target, int], Cost]
-"""A rule returns the cost without the dispatch, given the call, its work, the target, and the number of output rows that it computes."""
+"""A function of a cost class. It returns the cost without the dispatch, given the call, its work, the target, and the
+number of output rows."""
 
 CHANNELS, COLUMNS, VALUES = "output channels", "output columns", "values"
 
@@ -112,9 +117,10 @@ def groups_of(count: int, lanes: int) -> int:
 
 
 def _groups_of_columns(rows: int, cols: int, target: Target) -> int:
-    """Return the number of steps in which the pipelines compute all columns, row by row.
+    """Return the number of steps in which the pipelines compute ``rows`` rows of ``cols`` columns, if each pipeline
+    computes one column at a time.
 
-    Rows of one column are shared among the pipelines like the columns of one row.
+    If there is only one column, the pipelines share the rows instead.
     """
     return groups_of(rows, target.all_pipelines) if cols == 1 else rows * groups_of(cols, target.all_pipelines)
 
@@ -124,17 +130,19 @@ def product_of(call: KernelCall, names: Sequence[str]) -> int:
 
 
 def passes(call: KernelCall, target: Target) -> int:
-    """Return the cycles of one product: 1, times the target's ``int16_passes`` for each operand of 16 bits."""
+    """Return the cycles of one product: 1, multiplied by the target's ``int16_passes`` once for each operand of 16
+    bits."""
     wide = sum(call.views[operand.name].element_bytes > 1 for operand in call.traits.operands)
     return int(math.ceil(target.npu.int16_passes.value) ** wide)
 
 
 def _dot_cycles(call: KernelCall, target: Target, taps: int, inputs: int) -> tuple[int, int]:
-    """Return the cycles of one dot product over ``taps`` and ``inputs``, and the part of them in which the multipliers wait.
+    """Return the cycles of one dot product over ``taps`` positions of ``inputs`` values each, and the part of these
+    cycles in which the multipliers wait.
 
-    At each tap the pipeline starts at another address and must fill. A step takes ``Target.step_cycles``, more than one where the
-    memory port can't deliver the operands faster. Both results are rounded for each dot product, so that the cycles of the rows add
-    up to the cycles of the whole output.
+    At each tap the pipeline starts at another address and must fill. A step takes ``Target.step_cycles``, more than one
+    where the memory port can't deliver the operands faster. Both results are rounded for each dot product, so that the
+    cycles of the rows add up to the cycles of the whole output.
     """
     steps = taps * groups_of(inputs, target.macs) * passes(call, target)
     waiting = int(taps * target.costs.fill_cycles.value + 0.5) + int(steps * (target.step_cycles - 1) + 0.5)
@@ -149,10 +157,8 @@ def _products(call: KernelCall, work: Work, target: Target, rows: int) -> Cost:
     by_channels = cols * (channels // outputs) * groups_of(outputs, target.all_pipelines)
 
     def on_pipelines(rows: int) -> tuple[int, bool]:
-        """Return the cycles of ``rows`` rows, and whether the pipelines compute channels in parallel; if not, they compute columns.
-
-        The assignment is the one with fewer cycles.
-        """
+        """Return the cycles of ``rows`` rows, and whether the pipelines compute output channels in parallel (otherwise
+        columns). The assignment with fewer cycles is taken."""
         by_columns = channels * _groups_of_columns(rows, cols, target)
         return dots * min(rows * by_channels, by_columns), rows * by_channels <= by_columns
 
@@ -181,7 +187,7 @@ def _channel_products(call: KernelCall, work: Work, target: Target, rows: int) -
 
 
 def depthwise_macs(target: Target) -> int:
-    """Return the multipliers of a pipeline that work in a depthwise convolution."""
+    """Return the number of multipliers of one pipeline that work in a depthwise convolution."""
     return min(int(target.costs.depthwise_macs.value), target.macs)
 
 
@@ -314,7 +320,8 @@ def _filtered(call: KernelCall, work: Work, target: Target, rows: int) -> Cost:
 
 
 def _each_weight_once(step: Cost, weights: int, steps: int, target: Target) -> Cost:
-    """Return the cost of ``steps`` steps of cost ``step``. Each step reads all ``weights`` (bytes) again, which takes a minimum time."""
+    """Return the cost of ``steps`` steps that each cost ``step`` and each read ``weights`` bytes of weights again.
+    Reading the weights is a lower bound of the time of a step."""
     waiting = max(0, math.ceil(weights / target.constants_memory.bandwidth.value) - step.compute_cycles)
     compute = step.compute_cycles + waiting
     return replace(step, compute_cycles=steps * compute, macs=steps * step.macs, stall_cycles=steps * waiting)
@@ -403,7 +410,7 @@ def port_cycles(call: KernelCall, target: Target, rows: int) -> int:
 
 
 def _read_share(call: KernelCall, name: str) -> float:
-    """Return the minimum share, from 0 to 1, of a buffer's bytes that a call reads or writes."""
+    """Return a lower bound of the share, from 0 to 1, of a buffer's bytes that the call reads or writes."""
     if name == "output":
         return 1.0
     if call.is_scratch(name) or name in call.traits.copied_by_kernel:
@@ -437,14 +444,17 @@ def call_cost(call: KernelCall, target: Target, rows: int | None = None) -> Cost
 
 
 LEAST_SHARED_WORK = 65536
-"""The driver's NEUTRON_LEAST_SHARED_WORK: calls that read fewer input elements, counted again for each output element, are not divided."""
+"""The driver's NEUTRON_LEAST_SHARED_WORK: a call is divided among threads only if its reads of input elements are at
+least this many. An element that several output elements read counts for each of them."""
 
 
 def _on_threads(call: KernelCall, cost: Cost, target: Target, rows: int | None) -> Cost:
-    """Return the cost of a call that threads share: the largest share, the start of the threads, and the wait for the last one.
+    """Return the cost of a call that threads share: the start of the threads, the largest share of one thread, and the
+    wait for the last one.
 
-    All threads share the memory. A stripe takes at least its part of the cycles of all rows, so that stripes are together no faster than a
-    whole call. The model does not know of operands in the place of the output, for which the driver may not divide a call.
+    All threads share the memory. A stripe takes at least its part of the cycles of all rows, so that stripes are
+    together no faster than a whole call. The model ignores that the driver may refuse to divide a call whose output is
+    written over an operand.
     """
     every_row = call.views["output"].extents[1]
     rows = every_row if rows is None else rows
@@ -461,8 +471,11 @@ def _on_threads(call: KernelCall, cost: Cost, target: Target, rows: int | None) 
 
 
 def _largest_share(call: KernelCall, target: Target, rows: int) -> tuple[int, int]:
-    """Return the most units of the output that one thread computes, and all units: rows, columns, batches or blocks of channels, along the
-    axis with the most even parts, as the driver divides a call (runtime/driver/parts.c). Both are 1 for a call that is not divided."""
+    """Return the largest number of units of the output that one thread computes, and the number of all units.
+
+    A unit is a row, a column, a batch or a block of channels, whichever axis divides most evenly, as in the driver
+    (runtime/driver/parts.c). Both numbers are 1 for a call that is not divided.
+    """
     batches, _, cols, channels = call.views["output"].extents
     block = math.lcm(LANES, call.params["group_channels"] if call.row.audited is Audited.GROUPS else 1)
     counts = {"batches": batches, "rows": rows, "cols": cols, "channels": groups_of(channels, block)}
@@ -471,7 +484,8 @@ def _largest_share(call: KernelCall, target: Target, rows: int) -> tuple[int, in
 
 
 def _shared_work(call: KernelCall, rows: int) -> int:
-    """Return the input elements that ``rows`` rows read, counted again for each output element, as the driver counts them."""
+    """Return the number of reads of input elements for ``rows`` output rows, as the driver counts them. An element that
+    several output elements read counts for each of them."""
     taps = math.prod(call.params[name] for name in call.row.taps if name != "input")
     if "input" in call.row.taps:
         taps *= math.prod(call.views["input"].extents[1:3])
@@ -479,21 +493,23 @@ def _shared_work(call: KernelCall, rows: int) -> int:
 
 
 def host_of(row: Row, target: Target) -> Target | None:
-    """Return the host core as a target where it makes the calls of a kernel beside the NPU; None where the NPU makes them.
+    """Return the host core as a target if it makes the calls of this kernel in place of the NPU; None if the NPU makes
+    them.
 
-    The host core makes calls with activations of int16 if the NPU computes on int8 alone.
+    The host core makes calls with int16 activations where the NPU computes only on int8.
     """
     return targets.host_beside(target) if row.is_wide and INT16 not in target.npu.data_types.value else None
 
 
 def cpu_rows(target: Target | None) -> Callable[[Row], bool]:
-    """Return a function that returns whether the host core of a target makes the calls of a kernel beside the NPU. For an unknown
-    target (None) no call is known to be there."""
+    """Return a predicate for kernels: whether the host core of ``target`` makes their calls in place of the NPU.
+    Without a target (None) it is always False."""
     return lambda row: target is not None and host_of(row, target) is not None
 
 
 def issue_cycles(row: Row, target: Target) -> int:
-    """Return the cycles before the first output of a call of a kernel: its dispatch, or on the host core the driver's own instructions."""
+    """Return the cycles before a call of the kernel begins to compute: those of its dispatch to the NPU, or, on the
+    host core, of the driver's own instructions."""
     host = host_of(row, target)
     if host is None:
         return int(target.costs.issue_cycles.value)
@@ -505,7 +521,8 @@ def _in_cycles_of(target: Target, host: Target, cycles: int) -> int:
 
 
 def _of_host(call: KernelCall, target: Target, host: Target, rows: int | None) -> Cost:
-    """Return the cost of a call that the host core makes, in cycles of the NPU, without the driver's instructions before it."""
+    """Return the cost of a call that the host core makes, in cycles of the NPU's clock, without the driver's
+    instructions before the call."""
     cost = _without_issue(call, host, rows)
     cycles, stall = (_in_cycles_of(target, host, each) for each in (cost.compute_cycles, cost.stall_cycles))
     return replace(cost, compute_cycles=cycles, stall_cycles=stall)
@@ -533,8 +550,11 @@ def _without_issue(call: KernelCall, target: Target, rows: int | None = None) ->
 
 
 def work_on_cpu(call: KernelCall, target: Target, rows: int) -> Instructions:
-    """Return the work of ``rows`` rows on a CPU, counted as ``Instructions`` are: output rows, pixels and elements, steps, and inputs that
-    are gathered. The steps are the cycles of an NPU of one multiplier (``Cpu.as_npu``)."""
+    """Return the numbers of units of work of ``rows`` output rows on a CPU, in the fields of ``Instructions``: rows,
+    pixels, elements, steps and gathered inputs.
+
+    The steps are the cycles that an NPU of one multiplier would take (``Cpu.as_npu``).
+    """
     cost = RULES[call.traits.cost.kind](call, call.traits.cost, target, rows)
     batches, _, cols, channels = call.views["output"].extents
     pixels = batches * rows * cols
@@ -568,7 +588,8 @@ def work_on_cpu(call: KernelCall, target: Target, rows: int) -> Instructions:
 
 
 def _on_cpu(call: KernelCall, cost: Cost, target: Target, rows: int) -> Cost:
-    """Return the cost of ``rows`` rows on a CPU; ``cost`` is that on an NPU of one multiplier."""
+    """Return the cost of ``rows`` output rows on a CPU. ``cost`` is the cost on an NPU of one multiplier
+    (``Cpu.as_npu``)."""
     assert target.cpu is not None
     instruction_set = target.cpu.instruction_set.value[0]
     language = LanguageCall(call.kernel, call.params, call.views["output"].extents[3])
@@ -583,10 +604,10 @@ def _on_cpu(call: KernelCall, cost: Cost, target: Target, rows: int) -> Cost:
 
 
 def least_compute_cycles(call: KernelCall, target: Target, rows: int) -> int:
-    """Return a lower bound of the compute cycles of ``rows`` rows, however they are divided into stripes.
+    """Return a lower bound of the compute cycles of ``rows`` output rows over all divisions into stripes.
 
-    The bound is the lowest of three: stripes of one row, stripes with a row for each pipeline, and one stripe. Short and long stripes
-    may share the pipelines in different ways, so either may be cheaper.
+    The bound is the lowest of three: stripes of one row, stripes with a row for each pipeline, and one stripe. Short
+    and long stripes may use the pipelines in different ways, so either may be cheaper.
     """
     if target.thread_count > 1:
         every_row = call.views["output"].extents[1]

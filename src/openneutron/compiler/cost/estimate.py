@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Estimate the latency on the chip, with a range, from the modelled cycles; find bottlenecks, and the measurements that would help.
+"""Estimate the latency on the chip, with a range, from the modelled cycles. Find bottlenecks of kernel calls, and
+useful measurements.
 
-The cost model (``cycles``) is the objective of the compiler's search. Its cycles are divided into terms here, such as those of dispatches and
-of depthwise convolutions. A calibration multiplies each term by a factor that is fitted to published latencies (``python -m bench
-estimates``). The factors are uncertain, and the rest of the difference to a published latency is scatter. Both make the range. The search
-does not use the calibration, so a new calibration changes no program.
+The cost model (``cycles``) is the objective of the compiler's search. Here its cycles are divided into terms, such as
+those of dispatches and of depthwise convolutions. A calibration multiplies each term by a factor that is fitted to
+published latencies (``python -m bench estimates``). The range has two causes: the uncertainty of the factors, and the
+scatter of published latencies around the fit. The search does not use the calibration, so that a new calibration
+changes no program.
 
-``what_would_help`` finds the measurements on a board that would narrow the ranges of a chip's estimates most. A measurement is a latency of a network in which one term dominates. It updates the covariance of the factors as a Kalman filter does. The
-gain is the narrower range of the networks with published latencies. The second measurement is chosen after the first, and so on.
+``what_would_help`` finds the measurements on a board that would narrow the ranges of a chip's estimates most. A
+candidate measures the latency of a network in which one term dominates, and updates the covariance of the factors as a
+Kalman filter does. Its gain is how much narrower the ranges of the networks with published latencies become. Candidates
+are chosen one after the other.
 
 ``bottleneck`` and ``losses`` state what limits a kernel call, and why multipliers are idle while it runs.
 """
@@ -77,7 +81,7 @@ FACTS: Mapping[Term, str] = {
 
 
 def fact_of(term: Term, target: Target) -> str:
-    """Return the place of the target's fact that a term depends on most, such as ``costs.issue_cycles``."""
+    """Return the path of the entry in the chip's file on which a term depends most, such as ``costs.issue_cycles``."""
     if term in (Term.WEIGHTS, Term.TENSORS):
         return f"copies by {target.copy_engine.name}: rate"
     if target.cpu is not None:
@@ -88,8 +92,8 @@ def fact_of(term: Term, target: Target) -> str:
 
 
 Work = tuple[float, ...]
-"""The cycles of each term, in the order of ``TERMS``, as the cost model has them. Two terms are absent from the cost model: the results that
-leave the pipelines count one cycle for each step of all pipelines, and the start of an inference one microsecond."""
+"""The cycles of each term, in the order of ``TERMS``. The cost model lacks two of them: one cycle for each step of all
+pipelines in which results leave the pipelines, and one microsecond for the start of an inference."""
 
 NO_WORK: Work = (0.0,) * len(TERMS)
 
@@ -107,12 +111,12 @@ def work(**cycles: float) -> Work:
 
 
 def total(parts: Iterable[Work]) -> Work:
-    """Return the sum of works, term by term."""
+    """Return the sum of several works, term by term."""
     return tuple(map(sum, zip(*parts, NO_WORK, strict=True)))
 
 
 def work_of_call(call: KernelCall, cost: Cost, target: Target) -> Work:
-    """Return the work of a kernel call. ``cost`` is the sum over all stripes of the call."""
+    """Return the cycles of a kernel call by term. ``cost`` is the sum over all stripes of the call."""
     dispatch, compute = float(cost.issue_cycles), float(cost.compute_cycles)
     if host_of(call.row, target) is not None:
         return work(core=dispatch + compute)
@@ -135,8 +139,11 @@ MULTIPLY = (
 
 
 def work_of_kernel(row: Row, calls: int, cycles: int, target: Target) -> Work:
-    """Return the work of the ``calls`` of a kernel in a program, which take ``cycles`` together. Waits for operands and results that
-    leave the pipelines are not told apart from multiplications."""
+    """Return the cycles by term of all ``calls`` of one kernel in a program, which take ``cycles`` together.
+
+    All cycles but those of dispatches count as computation: without the calls, waits for operands and the output of
+    results are not known.
+    """
     if host_of(row, target) is not None:
         return work(core=float(cycles))
     if row.is_transfer:
@@ -179,10 +186,10 @@ def work_of_start(target: Target) -> Work:
 class Calibration:
     """The factors of the terms for a class of chips, and their uncertainty.
 
-    ``covariance`` is that of the factors' logarithms, ``scatter`` the standard deviation of the logarithm of what remains, ``layer_scatter``
-    that of a single layer. ``width`` is the half-width of a range in standard deviations. ``chips`` are those with published latencies,
-    ``networks`` the shares of the terms in these latencies. For
-    other chips the target's ``costs.error`` widens the range.
+    ``covariance`` is the covariance matrix of the logarithms of ``factors``. ``scatter`` is the standard deviation of
+    the logarithm of the residual of a network's latency, ``layer_scatter`` that of a single layer's. ``width`` is the
+    half-width of a range in standard deviations. ``chips`` are the chips with published latencies, and ``networks`` has
+    the share of each term in each of these latencies. For other chips the target's ``costs.error`` widens the range.
     """
 
     factors: tuple[float, ...]
@@ -200,8 +207,8 @@ class Calibration:
         return shares
 
     def deviation(self, shares: np.ndarray, more: float = 0.0, is_layer: bool = False) -> float:
-        """Return the standard deviation of the logarithm of a latency with these ``shares``. ``more`` is that of a chip without
-        published latencies."""
+        """Return the standard deviation of the logarithm of a latency whose terms have these ``shares``. ``more`` is
+        the additional deviation of a chip without published latencies."""
         scatter = self.layer_scatter if is_layer else self.scatter
         return math.sqrt(float(shares @ np.array(self.covariance) @ shares) + scatter**2 + more**2)
 
@@ -213,11 +220,11 @@ UNKNOWN = Calibration(
     0.0,
     NORMAL_80,
 )
-"""The calibration of a class of chips without published latencies: the cycles of the cost model."""
+"""The calibration of a class of chips without published latencies. Its estimates are the cycles of the cost model."""
 
 
 def read_calibrations(text: str) -> Mapping[str, Calibration]:
-    """Return the calibrations in a file by the class of the chip."""
+    """Return the calibrations in the text of a JSON file, by the class of the chip."""
     document: dict[str, Any] = json.loads(text)
     return {
         name: Calibration(
@@ -244,8 +251,11 @@ def calibration(target: Target) -> Calibration:
 
 
 def releases(target: Target) -> str:
-    """Return the releases of NXP's software that estimates for a target are for, in words; an empty text for a target without a fitted
-    calibration. Releases before 2025 are a term of the fit alone: the dispatch of a call takes longer in them (``bench.estimates``)."""
+    """Return the releases of NXP's software for which the target's estimates hold, in words. Return an empty text if no
+    calibration is fitted.
+
+    In releases before 2025 a dispatch takes longer; only the fit has a term for that (``bench.estimates``).
+    """
     return "NXP's software since 2025" if calibration(target).chips else ""
 
 
@@ -256,9 +266,12 @@ def chip_deviation(target: Target, found: Calibration) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A latency on the chip with the range that is expected to hold it in 80% of cases, in milliseconds. ``term`` is the one that the
-    latency hangs on most: its share, times the uncertainty of its factor, is the largest. ``fact`` is the place of the target's fact behind it,
-    such as ``costs.issue_cycles``."""
+    """A latency on the chip, and the range that is expected to hold it in 80% of cases, all in milliseconds.
+
+    ``term`` contributes most to the uncertainty: its share in the latency, times the uncertainty of its factor, is the
+    largest. ``fact`` is the path of the entry in the chip's file on which that term depends, such as
+    ``costs.issue_cycles``.
+    """
 
     milliseconds: float
     least: float
@@ -277,7 +290,8 @@ NOTHING = Estimate(0.0, 0.0, 0.0, Term.DISPATCH)
 
 
 def together(parts: Iterable[Estimate]) -> Estimate:
-    """Return the sum of latencies whose errors are independent. The term and the fact are those of the latency with the widest range."""
+    """Return the estimate of a sum of latencies with independent errors. Its term and fact are those of the latency
+    with the widest range."""
     found = [part for part in parts if part.milliseconds]
     if len(found) < 2:
         return found[0] if found else NOTHING
@@ -289,7 +303,8 @@ def together(parts: Iterable[Estimate]) -> Estimate:
 
 
 def estimate(parts: Work, target: Target, is_layer: bool = False) -> Estimate:
-    """Return the estimate of a latency. ``parts`` is the work of an inference, or of one layer with ``is_layer``."""
+    """Return the estimate of a latency, given its cycles by term: those of an inference, or with ``is_layer`` of one
+    layer."""
     found = calibration(target)
     if not any(parts):
         return NOTHING
@@ -324,7 +339,8 @@ NETWORKS: Mapping[Term, str] = {
 """A network for each term whose latency it dominates."""
 
 DOMINANT = 0.8
-"""The share of the dominant term in the latency of such a network; the dispatch of its calls has the rest (assumed)."""
+"""The share of the dominant term in the latency of a network of ``NETWORKS``. The dispatch of its calls is the rest
+(assumed)."""
 
 PLAIN = (Term.DISPATCH, Term.PRODUCTS, Term.DEPTHWISE, Term.OTHERS)
 """The terms of a network on a chip whose class has no published latencies; each has an equal share (assumed)."""
@@ -332,8 +348,11 @@ PLAIN = (Term.DISPATCH, Term.PRODUCTS, Term.DEPTHWISE, Term.OTHERS)
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """A measurement that would help: the network to measure, its dominant term, and the half-widths of the ranges of networks before
-    and after it, as shares of the latency: 0.2 for a range from 1 / 1.2 to 1.2 times."""
+    """A measurement that would narrow ranges: the network to measure, and its dominant term.
+
+    ``before`` and ``after`` are the half-widths of the ranges before and after the measurement, as shares of the
+    latency: 0.2 stands for a range from 1 / 1.2 to 1.2 times the estimate.
+    """
 
     network: str
     term: str
@@ -342,7 +361,7 @@ class Measurement:
 
 
 def what_would_help(target: Target, count: int = 3) -> tuple[Measurement, ...]:
-    """Return the measurements that would narrow the ranges most, the first of them first."""
+    """Return the ``count`` measurements that would narrow the ranges most, the best one first."""
     found = calibration(target)
     covariance = _covariance(found, target)
     known = [np.array([*shares, 1.0]) for shares in found.networks or (_shares(PLAIN),)]
@@ -378,9 +397,10 @@ def _dominated(term: Term) -> tuple[float, ...]:
 
 
 def _covariance(found: Calibration, target: Target) -> np.ndarray:
-    """Return the covariance of the factors, and of the chip's own deviation behind them: float64 [terms + 1, terms + 1].
+    """Return the covariance of the logarithms of the factors, and of a last variable for the chip's own deviation:
+    float64 [terms + 1, terms + 1].
 
-    Without published latencies of the class, the factors are independent, and as uncertain as the chip is together.
+    For a class without published latencies, the factors are independent, each as uncertain as the chip as a whole.
     """
     own = chip_deviation(target, found) ** 2
     factors = np.array(found.covariance)
@@ -393,14 +413,15 @@ def _covariance(found: Calibration, target: Target) -> np.ndarray:
 
 
 def _updated(covariance: np.ndarray, shares: np.ndarray, noise: float) -> np.ndarray:
-    """Return the covariance after a measurement with these shares."""
+    """Return the covariance after the measurement of a latency whose terms have these ``shares``, with a variance of
+    ``noise``."""
     gain = covariance @ shares
     updated: np.ndarray = covariance - np.outer(gain, gain) / (shares @ gain + noise)
     return updated
 
 
 def _half_width(known: Iterable[np.ndarray], covariance: np.ndarray, found: Calibration) -> float:
-    """Return the mean half-width of the ranges of networks."""
+    """Return the mean half-width of the ranges of networks whose terms have the shares ``known``."""
     deviations = [math.sqrt(max(0.0, float(shares @ covariance @ shares)) + found.scatter**2) for shares in known]
     return math.expm1(found.width * sum(deviations) / len(deviations))
 
@@ -408,10 +429,11 @@ def _half_width(known: Iterable[np.ndarray], covariance: np.ndarray, found: Cali
 DISPATCH, MEMORY, COMPUTE = "dispatch", "memory", "compute"
 
 LITTLE = 0.5
-"""A report names the reasons if less than this share of the multipliers works."""
+"""The share of working multipliers below which a report names the reasons."""
 
 WORTH_SAYING = 0.8
-"""A report names a loss if it leaves at most this share of the multipliers at work."""
+"""The largest factor of a loss that a report names: a loss with a larger one leaves more than this share of the
+multipliers working."""
 
 
 class Cause(StrEnum):
@@ -436,9 +458,10 @@ class Loss:
 
 
 def bottleneck(cost: Cost) -> str:
-    """Return ``DISPATCH``, ``MEMORY`` or ``COMPUTE``, whichever limits the call.
+    """Return ``DISPATCH``, ``MEMORY`` or ``COMPUTE``: what limits the call.
 
-    The dispatch by the host limits it if that has more cycles than the computation; memory limits calls that move bytes.
+    It is the dispatch if that has more cycles than the computation, memory if the call only moves bytes, and the
+    computation otherwise.
     """
     if cost.issue_cycles > cost.compute_cycles:
         return DISPATCH
@@ -489,7 +512,8 @@ def losses(call: KernelCall, cost: Cost, target: Target, stripes: int = 1) -> li
 
 
 def _inputs(call: KernelCall) -> str:
-    """Return words for the values that the multipliers of a pipeline share: channels, or channels of several columns (merge_columns)."""
+    """Return the name of the values that the multipliers of a pipeline share: input channels, or channels of several
+    columns (``merge_columns``)."""
     view = call.views[call.traits.operands[0].name]
     channels = view.pitches[2] // view.element_bytes
     if not 0 < channels < view.extents[3]:

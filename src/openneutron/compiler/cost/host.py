@@ -16,14 +16,17 @@ from openneutron.ir.graph import OnCpu
 from openneutron.targets import Target
 
 EXECUTORCH = Path(__file__).parent / "executorch_kernels.json"
-"""The instructions of ExecuTorch's kernels for a Cortex-A55, by kind of operator, for one multiply-accumulate or one value. ``python -m
-bench.cpu_kernels count`` counts them in QEMU."""
+"""The file with the instructions of ExecuTorch's kernels on a Cortex-A55, per multiply-accumulate or per value, by kind
+of operator. ``python -m bench.cpu_kernels count`` counts them in QEMU."""
 
 PORTABLE = "portable"
 
 FACTORS = {"Cortex-A": 2.0, "Cortex-M": 4.0}
-"""How many times longer or shorter than modelled an operator on a core may take: assumed. The instructions are counted, and the cycles of an
-instruction assumed. For a Cortex-M, whose kernels are another build, those of the Cortex-A are taken; some of these use vectors."""
+"""The factor by which the time of an operator on a core may be longer or shorter than modelled (assumed).
+
+The instructions are counted, and the cycles of an instruction are assumed. For a Cortex-M, whose kernels are another
+build, the counts of the Cortex-A are used, though some of these kernels use vectors.
+"""
 
 
 class HostKind(Enum):
@@ -38,8 +41,8 @@ class HostKind(Enum):
 class HostOperator:
     """An operator on the host. ``values`` is the number of elements of its result.
 
-    ``io_type`` is for an operator that only converts an input or output of the program: the type that this input or output would
-    have without the operator. It is empty for other operators.
+    ``io_type`` is set for an operator that only converts an input or output of the program. It is the type that this
+    input or output would have without the operator. It is empty for other operators.
     """
 
     kind: HostKind
@@ -98,7 +101,8 @@ def cpu_milliseconds(item: OnCpu, target: Target) -> float | None:
 
 
 def cpu_factor(target: Target) -> float:
-    """Return how many times longer or shorter than modelled an operator on the target's host core may take (``FACTORS``)."""
+    """Return the factor by which the time of an operator on the target's host core may be longer or shorter than
+    modelled (``FACTORS``)."""
     return next(
         (factor for name, factor in FACTORS.items() if target.host.core.startswith(name)), max(FACTORS.values())
     )

@@ -19,23 +19,24 @@ from typing import NamedTuple
 FILE = Path(__file__).parent / "language.json"
 
 TOGETHER = 8
-"""The tokens for which dynamic_linear_f32 goes over a row of weights once."""
+"""The number of tokens for which dynamic_linear_f32 reads a row of weights once."""
 
 LINEAR, ATTENTION, EMBEDDING, NORM = "dynamic_linear_f32", "cached_attention_f32", "token_embedding_f32", "norm_f32"
 CHOICES = {"activation_f32": "kind", NORM: "centred", LINEAR: "bits", EMBEDDING: "bits"}
-"""The parameter that chooses the inner loops of a kernel."""
+"""The name of the parameter that selects the inner loops of a kernel, by kernel."""
 
 FOUR = 4
-"""Fewer tokens than these are multiplied by int4 weights one by one, without decoding a row of weights for all of them."""
+"""The number of tokens from which a row of int4 weights is decoded once for all tokens. Fewer tokens decode each weight
+as they multiply it."""
 
 
 class Counted(NamedTuple):
-    """The work of a call, or the instructions for each unit of it.
+    """The units of work of a call; as a row of the table, the instructions for each unit.
 
-    * ``tokens``: tokens that are computed. ``inputs`` and ``outputs``: values that are read and written for all of them.
-    * ``rows``: rows of weights for each pass over them, or scores of attention.
-    * ``products``: multiply-accumulates.
-    * ``others``: int4 weights that are decoded for several tokens, values that are rotated, or values of a residual.
+    * ``tokens``: tokens that are computed. ``inputs`` and ``outputs``: values that are read and written for all tokens.
+    * ``rows``: rows of weights, counted once for each pass over the weights; for attention, scores. * ``products``:
+    multiply-accumulates. * ``others``: int4 weights that are decoded for several tokens, values that are rotated, or
+    values of a residual.
     """
 
     tokens: float
@@ -48,14 +49,15 @@ class Counted(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LanguageCall:
-    """A call of one of the kernels: its parameters by name, and the channels of its output."""
+    """A call of a kernel of language models: the kernel, its parameters by name, and the channels of its output."""
 
     kernel: str
     params: Mapping[str, int]
     channels: int
 
     def form(self, tokens: int) -> str:
-        """Return the kernel with the choice of its inner loops for so many tokens, the name of a row in the table."""
+        """Return the name of the row in the table for a run of this many tokens: the kernel, and which of its inner
+        loops the call uses."""
         choice = CHOICES.get(self.kernel)
         if choice is None:
             return self.kernel
@@ -67,15 +69,15 @@ class LanguageCall:
         return self.kernel == LINEAR and self.params["bits"] == 4
 
     def computed(self, tokens: int) -> int:
-        """Return the tokens that a run of so many tokens computes here."""
+        """Return the number of tokens that this call computes in a run of ``tokens`` tokens."""
         return 1 if self.kernel == LINEAR and self.params["last"] else tokens
 
     def passes(self, tokens: int) -> int:
-        """Return how often a run of so many tokens reads the weights of a linear layer."""
+        """Return how often a linear layer reads all of its weights in a run of ``tokens`` tokens."""
         return math.ceil(self.computed(tokens) / TOGETHER)
 
     def work(self, tokens: int, position: int) -> Counted:
-        """Return the work for ``tokens`` tokens, the first of which has this position."""
+        """Return the work of a run of ``tokens`` tokens, the first of which is at index ``position`` of the text."""
         if self.kernel == ATTENTION:
             return self._attention(tokens, position)
         if self.kernel == LINEAR:
@@ -93,7 +95,8 @@ class LanguageCall:
         return Counted(tokens, values * (heads + 2 * groups), values * heads, scores, 2 * scores * size, rotated)
 
     def weight_bytes(self, tokens: int) -> float:
-        """Return the bytes of constants that a run of so many tokens reads. int4 weights have 3 bytes of decode scale and bias a group."""
+        """Return the bytes of constants that a run of ``tokens`` tokens reads. A group of int4 weights has 3 more
+        bytes, for its decode scale and bias."""
         if self.kernel not in (LINEAR, EMBEDDING):
             return 8.0 * self.channels if self.kernel == NORM else 0.0
         of_row = self.params["inputs"] * (1.0 if self.params["bits"] == 8 else 0.5 + 3 / self.params["group"])
@@ -102,7 +105,8 @@ class LanguageCall:
         return self.passes(tokens) * self.channels * (of_row + 8)
 
     def instructions(self, tokens: int, position: int, instruction_set: str) -> float | None:
-        """Return the instructions for these tokens; None for a form or an instruction set of which no call was counted."""
+        """Return the instructions of a run of ``tokens`` tokens at ``position``. Return None if no call of this form
+        was counted for the instruction set."""
         each = table(instruction_set).get(self.form(tokens))
         return None if each is None else math.fsum(map(operator.mul, each, self.work(tokens, position)))
 

@@ -18,20 +18,23 @@ from openneutron.isa.rows import ALIGNMENT, REGIONS
 from openneutron.options import CALLER
 
 TRIES = 4000
-"""The number of tentative addresses after which the depth-first search ends without a result, in each of its two orders of the parts."""
+"""The number of addresses that the depth-first search tries, for each of its two orders of the parts, before it ends
+without a result."""
 
 
 def place_below(parts: Parts, ceiling: int, tries: int = TRIES) -> tuple[dict[str, int], tuple[int, ...]] | None:
-    """Return the offset of each buffer in at most ``ceiling`` bytes, and the number of each part's chosen candidate.
+    """Return a placement in at most ``ceiling`` bytes: the offset of each buffer, and the index of the chosen candidate
+    of each part.
 
-    Return None if no placement is found with ``tries`` tentative addresses. The new buffers of a part are placed at the ends of the
-    gaps between the buffers that have addresses, which keeps the rest of each gap in one piece. Where no gap is large enough for a
-    buffer, the search goes back to the choice before it. A choice is a buffer's address, or a part's candidate. Parts are placed from
-    the first to the last, and where that fails, from the last to the first.
+    Return None if no placement is found within ``tries`` tried addresses. This is a depth-first search with
+    backtracking over two kinds of choices: the address of a buffer, and the candidate of a part. New buffers of a part
+    are tried at the ends of the gaps between placed buffers, which keeps the rest of each gap in one piece. If no gap
+    is large enough for a buffer, the search returns to the choice before it. Parts are placed from the first to the
+    last, and if that fails, from the last to the first.
 
-    Example with 10 units: x (4 units) is live in parts 0 and 1, y (5) in part 0, z (6) in part 1. Part 0 places y at 0, and x at
-    5, an end of its gap. In part 1, z then has gaps of 5 units and 1 unit, and fits in neither. The search goes back, moves x to
-    6, the other end, and z starts at 0.
+    Example with 10 units: x (4 units) is live in parts 0 and 1, y (5) in part 0, z (6) in part 1. Part 0 places y at 0,
+    and x at 5, an end of its gap. In part 1, z then has gaps of 5 units and 1 unit, and fits in neither. The search
+    goes back, moves x to 6, the other end, and z starts at 0.
     """
     for order in (range(len(parts)), range(len(parts) - 1, -1, -1)):
         seen: set[str] = set()
@@ -49,9 +52,10 @@ def place_below(parts: Parts, ceiling: int, tries: int = TRIES) -> tuple[dict[st
 
 @dataclass(frozen=True, slots=True)
 class _Put:
-    """A buffer, and the buffers placed before it that are live with it.
+    """A buffer to place, and the buffers that are placed before it and live at the same time.
 
-    ``others`` has for each of these the name and two offsets from its start. The buffer must not start between the two, both excluded.
+    ``others`` has for each of these its name, and two offsets from its start: this buffer must not start strictly
+    between the two.
     """
 
     name: str
@@ -60,7 +64,7 @@ class _Put:
 
 
 def _brought(candidate: Candidate, new: set[str]) -> list[_Put]:
-    """Return the buffers ``new`` of a candidate, in descending order of size."""
+    """Return those buffers of a candidate that are in ``new``, in descending order of size."""
     there = [item for item in candidate.items if item.name not in new]
     puts = []
     for item in sorted(
@@ -79,14 +83,16 @@ def _range_blocked(item: Item, other: Item, overlaps: Overlaps) -> tuple[str, in
 
 
 _At = tuple[int, int, int]
-"""A part, its candidate, and how many of its new buffers are placed."""
+"""A state of the search: the part, the index of its candidate, and the number of its new buffers that are placed."""
 
 
 @dataclass(slots=True)
 class _Search:
-    """A depth-first search for addresses. ``parts`` has for each part and each of its candidates the buffers that are new in the part.
+    """A depth-first search for addresses. ``parts`` has, for each part and each of its candidates, the buffers that no
+    earlier part has.
 
-    ``starts`` has the addresses that are decided so far, ``choices`` the number of the candidate of each part.
+    ``starts`` has the addresses that are decided so far, and ``choices`` the index of the chosen candidate of each
+    part.
     """
 
     parts: Sequence[Sequence[Sequence[_Put]]]
@@ -96,7 +102,8 @@ class _Search:
     choices: dict[int, int] = field(default_factory=dict)
 
     def found(self) -> tuple[dict[str, int], tuple[int, ...]] | None:
-        """Return the start of each buffer and the number of each part's candidate; None if ``tries`` are used up or nothing fits."""
+        """Return the start of each buffer and the index of each part's candidate. Return None if no placement fits or
+        ``tries`` addresses were tried."""
         # There is no recursion, since there may be thousands of buffers.
         stack = [self._candidates_of(0)]
         while stack and self.tries > 0:
@@ -156,7 +163,7 @@ class Item:
     last: int
 
     def overlaps(self, other: Item) -> bool:
-        """Return whether both buffers are live in some step."""
+        """Return whether the live ranges of both buffers have a step in common."""
         return self.first <= other.last and other.first <= self.last
 
 
@@ -177,14 +184,16 @@ A kernel that works in place allows 0 bytes: the two start at one address and ta
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A candidate for a part of the schedule: the buffers that are live in the part, with steps that count from its first step."""
+    """An alternative for a part of the schedule: the buffers that are live in the part. Steps count from the first step
+    of the part."""
 
     items: tuple[Item, ...]
     overlaps: Overlaps
 
 
 Parts = Sequence[Sequence[Candidate]]
-"""The parts of a schedule in order, each with its candidates, of which one is chosen. A buffer has one name in all parts."""
+"""The parts of a schedule in order, each with its candidates. A placement chooses one candidate of each part. A buffer
+has the same name in all parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +215,8 @@ class Placement:
         return self.size == self.bound
 
     def verify(self, items: Sequence[Item], overlaps: Overlaps = MappingProxyType({})) -> None:
-        """Assert that offsets are aligned and inside the arena, and that items live at the same time overlap only as ``overlaps`` allow."""
+        """Assert that offsets are aligned and inside the arena, and that buffers that are live at the same time overlap
+        only as far as ``overlaps`` allow."""
         live: list[Item] = []
         for item in sorted(items, key=lambda item: item.first):
             start = self.offsets[item.name]
@@ -224,7 +234,7 @@ class Placement:
 def live_bound(items: Iterable[Item], overlaps: Overlaps = MappingProxyType({})) -> int:
     """Return a lower bound of the size of all placements, in bytes.
 
-    The bound is the maximum over all steps of the live bytes without the bytes that ``overlaps`` can save in the step.
+    The bound is the maximum over all steps of the live bytes, less the bytes that ``overlaps`` can save in the step.
     """
     changes: dict[int, int] = {}
     by_name = {}
@@ -262,10 +272,10 @@ _ORDERS: tuple[tuple[str, Callable[[Item], tuple[int, ...]]], ...] = (
 
 
 def place(items: Sequence[Item], overlaps: Overlaps = MappingProxyType({}), work: float = EXACT_WORK) -> Placement:
-    """Return the smallest placement of all items that is found. The result is deterministic.
+    """Return the smallest placement that is found. The result is deterministic.
 
-    First fit comes first. If its result is larger than the lower bound, the depth-first search and then CP-SAT, with the limit ``work``,
-    search for a smaller one. With a ``work`` of 0, only first fit is used.
+    First fit is tried first. If its result is larger than the lower bound, the depth-first search and then CP-SAT, with
+    the deterministic time limit ``work``, search for a smaller one. With a ``work`` of 0, only first fit is used.
     """
     bound = live_bound(items, overlaps)
     if not items:
@@ -295,10 +305,8 @@ def place(items: Sequence[Item], overlaps: Overlaps = MappingProxyType({}), work
 
 
 def place_in_order(items: Iterable[Item], most: int, overlaps: Overlaps) -> dict[str, int]:
-    """Return the offset of each item that gets the lowest free address, in this order, and ends within ``most`` bytes.
-
-    Items that would end behind ``most`` bytes are left out.
-    """
+    """Place items one after the other at the lowest free address, and return their offsets. Items that would end behind
+    ``most`` bytes are left out."""
     offsets: dict[str, int] = {}
     placed: list[tuple[int, Item]] = []
     for item in items:
@@ -312,7 +320,8 @@ def place_in_order(items: Iterable[Item], most: int, overlaps: Overlaps) -> dict
 
 
 def _steps(items: Sequence[Item], overlaps: Overlaps) -> Parts:
-    """Return a part for each step that defines an item. Its only candidate has the items that are live in the step."""
+    """Return the schedule of the buffers as parts: one for each step in which a buffer becomes live. Its only candidate
+    has the items live in that step."""
     parts = []
     for step in sorted({item.first for item in items}):
         live = tuple(item for item in items if item.first <= step <= item.last)
@@ -322,18 +331,21 @@ def _steps(items: Sequence[Item], overlaps: Overlaps) -> Parts:
 
 
 def place_parts(parts: Parts, best: Placement, work: float, enough: int = 0) -> tuple[Placement, tuple[int, ...]]:
-    """Return the smallest placement that is found over all candidates of the parts, and the number of each part's chosen candidate.
+    """Return the smallest placement that is found over all candidates of the parts, and the index of each part's chosen
+    candidate.
 
-    A placement of at most ``enough`` bytes ends the search. ``best`` is a placement of each part's first candidate; the result is
-    ``best`` where no smaller placement is found. The result is deterministic. ``place`` describes ``work``.
+    A placement of at most ``enough`` bytes ends the search. ``best`` is a placement of each part's first candidate; it
+    is returned if no smaller one is found. The result is deterministic. ``work`` is that of ``place``.
     """
     return place_near_bound(parts, best, enough) or place_smallest(parts, best, work)
 
 
 def place_near_bound(parts: Parts, best: Placement, enough: int) -> tuple[Placement, tuple[int, ...]] | None:
-    """Return a placement of at most ``enough`` bytes, or of the lower bound where that is larger, and each part's chosen candidate.
+    """Return a placement in at most ``enough`` bytes, or in the lower bound if that is larger, and the index of each
+    part's chosen candidate.
 
-    Return None if neither ``best`` nor the depth-first search gives such a placement. ``place_parts`` describes ``best``.
+    Return None if neither ``best`` nor the depth-first search gives such a placement. ``best`` is that of
+    ``place_parts``.
     """
     floor = _floor(parts)
     target = max(floor, enough)
@@ -349,10 +361,11 @@ def place_near_bound(parts: Parts, best: Placement, enough: int) -> tuple[Placem
 
 
 def exceed(parts: Parts, ceiling: int) -> bool:
-    """Return whether it is proved that no placement of the parts, with any candidates, takes ``ceiling`` bytes or less.
+    """Return whether an exact search proves that no placement, whatever the candidates, takes ``ceiling`` bytes or
+    less.
 
-    The proof is an exact search for any placement of that size. Where this search gives an answer, it is many times faster than the
-    search for the smallest placement. False means that nothing is proved.
+    False means that nothing is proved. The search looks for any placement of that size, which is many times faster than
+    the search for the smallest placement.
     """
     if _floor(parts) > ceiling:
         return True
@@ -372,7 +385,8 @@ def _is_large(parts: Parts) -> bool:
 
 
 def place_smallest(parts: Parts, best: Placement, work: float) -> tuple[Placement, tuple[int, ...]]:
-    """Return the smallest placement that the exact search finds, or ``best``, and each part's chosen candidate, as ``place_parts`` does."""
+    """Return the smallest placement that the exact search finds, or else ``best``, and the index of each part's chosen
+    candidate."""
     if not work or _is_large(parts):
         return best, (0,) * len(parts)
     # The import is here since most graphs need no exact search, and the solver takes longer to load than they take to compile.
@@ -382,7 +396,8 @@ def place_smallest(parts: Parts, best: Placement, work: float) -> tuple[Placemen
 
 
 def _blocked(item: Item, start: int, other: Item, overlaps: Overlaps) -> tuple[int, int]:
-    """Return two starts of ``item``. Between these, both excluded, it would overlap ``other``, which starts at ``start``, too far."""
+    """Return the range of starts of ``item`` at which it would overlap ``other``, which starts at ``start``, more than
+    allowed. Both ends are excluded."""
     low, high = start - item.size, start + other.size
     furthest = overlaps.get((item.name, other.name))
     if furthest is not None:
@@ -418,9 +433,10 @@ def _first_fit(ordered: Sequence[Item], ceiling: int | None, overlaps: Overlaps)
 
 
 def _lowest_gap(blocked: Sequence[tuple[int, int]]) -> tuple[tuple[int, int] | None, int]:
-    """Return the first and the last start in the lowest gap (None if there is no gap), and the first start after all blocked ones.
+    """Return the range [first, last] of starts in the lowest gap, or None if there is no gap, and the first start above
+    all blocked ranges.
 
-    ``blocked`` has ranges of starts that are not allowed, both ends excluded, in ascending order.
+    ``blocked`` has the ranges of starts that are not allowed, both ends excluded, in ascending order.
     """
     gap, end = None, 0
     for low, high in blocked:
@@ -447,13 +463,14 @@ def _start_in(gap: tuple[int, int] | None, end: int, size: int, ceiling: int | N
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The addresses of all storages without constants.
+    """The addresses of all storages except constants.
 
-    ``homes`` has the base word and the byte offset of each storage. ``items`` are the buffers of the arena, which ``placement`` gives
-    addresses. Where kernels work on a memory of the NPU, the arena is in that memory, and ``external_bytes`` is the size of the tensors
-    in external memory. Where a CPU's buffers are in several memory regions (compiler/search/regions.py), ``far`` gives those in
-    ``far_items`` their addresses, with an entry for each region but the first; both are empty where one region has all buffers.
-    ``third_bytes`` is the size of those in the third region.
+    ``homes`` has the base word (which memory or buffer) and the byte offset of each storage. ``items`` are the buffers
+    of the arena, and ``placement`` their addresses. On a chip whose kernels work on a memory of the NPU, the arena is
+    in that memory, and ``external_bytes`` is the size of the tensors in external memory. On a CPU whose buffers are in
+    several memory regions (``compiler/search/regions.py``), ``far_items`` and ``far`` have the buffers and the
+    placement of each region after the first; both are empty if one region has all buffers. ``third_bytes`` is the size
+    of the buffers in the third region.
     """
 
     homes: Mapping[str, tuple[int, int]]
@@ -471,11 +488,11 @@ class Layout:
 
     @property
     def regions_bytes(self) -> tuple[int, ...]:
-        """Return the size of the buffers in each memory region in bytes."""
+        """Return the size in bytes of the buffers in each memory region, the first region first."""
         return self.placement.size, *(placement.size for placement in self.far)
 
     def __str__(self) -> str:
-        """Return the buffers with address, size and live range in steps (-1: before the first one)."""
+        """Return a line for each buffer: address, size, and live range in steps (-1 is before the first step)."""
         placed, offsets = {item.name for item in self.items}, self.placement.offsets
         lines = [f"arena {self.scratch_bytes} B, lower bound {self.placement.bound} B"]
         for item in sorted(self.items, key=lambda item: (item.first, offsets[item.name])):
@@ -486,7 +503,8 @@ class Layout:
 
 
 def storage_bytes(storage: Storage, schedule: Schedule, storages: Storages) -> int:
-    """Return the bytes that a storage takes: those of its rolling buffer if it has one, otherwise those of all rows."""
+    """Return the size of a storage in bytes: that of its rolling buffer if the schedule gives it one, otherwise that of
+    all rows."""
     ring = schedule.rings.get(storage.name)
     if ring is None:
         return storage.size_bytes
@@ -502,7 +520,8 @@ def lay_out(
 ) -> Layout:
     """Return the layout of all storages that a call uses or that are inputs or outputs.
 
-    ``place`` describes ``work``. ``reserved`` are further buffers that the placement leaves space for; the layout does not have them.
+    ``work`` is that of ``place``. ``reserved`` are further buffers for which the placement leaves space; the layout
+    does not include them.
     """
     items, homes, external = _items(schedule, storages, io)
     overlaps = _overlaps(schedule, items)
@@ -515,9 +534,9 @@ def lay_out(
 
 
 def laid_out_at(placement: Placement, schedule: Schedule, storages: Storages, io: str) -> Layout:
-    """Return the layout of a schedule whose buffers have the addresses of ``placement``.
+    """Return the layout of a schedule whose buffers have the addresses in ``placement``.
 
-    Its bound is the larger of the bound of ``placement`` and ``live_bound``.
+    The lower bound of the layout is the larger of the bound of ``placement`` and ``live_bound``.
     """
     items, homes, external = _items(schedule, storages, io)
     bound = max(placement.bound, live_bound(items, _overlaps(schedule, items)))
@@ -527,10 +546,11 @@ def laid_out_at(placement: Placement, schedule: Schedule, storages: Storages, io
 def in_several_buffers(
     layout: Layout, schedule: Schedule, near: Sequence[Mapping[str, int]], work: float = EXACT_WORK
 ) -> Layout:
-    """Return the layout with its buffers in several memory regions: ``near`` has those of each region, and all others are in one more.
+    """Return the layout with its buffers divided among several memory regions.
 
-    ``near`` has an address for each of its buffers, which the result has where no smaller placement is found. No region takes more than
-    the layout's one buffer, in which all of them have their addresses. ``place`` describes ``work``.
+    ``near`` has, for each region but the last, its buffers with an address each; the last region has all other buffers.
+    These addresses are kept where no smaller placement of the region is found. No region becomes larger than the single
+    buffer of the given layout, whose addresses are valid in every region. ``work`` is that of ``place``.
     """
     taken = {name for names in near for name in names}
     divided = [tuple(item for item in layout.items if item.name in names) for names in near]
@@ -581,8 +601,8 @@ def _overlaps(schedule: Schedule, items: Sequence[Item]) -> dict[tuple[str, str]
 def _items(
     schedule: Schedule, storages: Storages, io: str
 ) -> tuple[list[Item], dict[str, tuple[int, int]], list[Item]]:
-    """Return the buffers of the arena, the homes of inputs and outputs in the caller's buffers, and the buffers of external
-    memory."""
+    """Return three things: the buffers of the arena, the base word and offset of each input and output in the caller's
+    buffers, and the buffers of external memory."""
     touched = _steps_of_storages(schedule, storages)
     homes: dict[str, tuple[int, int]] = {}
     items, external = [], []
@@ -609,7 +629,8 @@ def _items(
 
 
 def _steps_of_storages(schedule: Schedule, storages: Storages) -> dict[str, tuple[int, int]]:
-    """Return the first and the last step that use each storage. A transfer uses its storages until a step waits for its channel."""
+    """Return the first and the last step in which each storage is in use. A transfer uses its storages until a step
+    waits for its channel."""
     steps: dict[str, tuple[int, int]] = {}
     moving: dict[int, set[str]] = {}
 
@@ -631,7 +652,8 @@ def _steps_of_storages(schedule: Schedule, storages: Storages) -> dict[str, tupl
 
 
 def _home_outside(storage: Storage, io: str) -> tuple[int, int] | None:
-    """Return the base word and offset of a state, or of an input or output in the caller's buffer; None for a storage of the arena."""
+    """Return the base word and offset of a storage outside the arena: a state, or an input or output in the caller's
+    buffer. Return None for a storage of the arena."""
     if storage.state is not None:
         return base("STATE"), storage.state
     if io != CALLER:

@@ -34,7 +34,7 @@ PROOF_WORK = 0.05
 _Chosen = Sequence[Sequence[cp_model.IntVar]]
 _Pair = tuple[str, str]
 _Ranges = Mapping[str, tuple[int, int, int]]
-"""The first and the last step of each buffer, counted over all parts, and its size in units of the alignment."""
+"""The first and the last step of each buffer, numbered over all parts, and its size in units of the alignment."""
 
 
 def place_exactly(parts: Parts, best: Placement, work: float) -> tuple[Placement, tuple[int, ...]]:
@@ -67,8 +67,8 @@ def is_infeasible(parts: Parts, ceiling: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Model:
-    """The model with its variables, in units of the alignment. ``chosen`` has a boolean for each candidate of each part; one of a part is
-    true."""
+    """The CP-SAT model and its variables, in units of the alignment. ``chosen`` has a boolean for each candidate of
+    each part; exactly one of a part is true."""
 
     model: cp_model.CpModel
     chosen: _Chosen
@@ -141,7 +141,8 @@ def _allow_some_overlaps(
 ) -> None:
     """Keep all other pairs of items apart, except as far as a chosen candidate lets them overlap.
 
-    Where a pair is live together in some candidates of a part only, the constraint holds only if one of these is chosen.
+    If a pair is live together only in some candidates of a part, the constraint holds only if one of these candidates
+    is chosen.
     """
     allowed = _allowed(parts)
     for (one, other), when in _together(parts, ranges).items():
@@ -161,7 +162,8 @@ def _allow_some_overlaps(
 
 
 def _together(parts: Parts, ranges: Container[str]) -> dict[_Pair, list[tuple[int, int]]]:
-    """Return the (part, candidate) pairs in which two items are live together, for items of which at least one is not in ``ranges``."""
+    """Return the (part, candidate) pairs in which two items are live together, by the pair of items. Pairs of items
+    that are both in ``ranges`` are left out."""
     found: dict[_Pair, list[tuple[int, int]]] = {}
     for index, part in enumerate(parts):
         for number, candidate in enumerate(part):
@@ -177,7 +179,8 @@ def _together(parts: Parts, ranges: Container[str]) -> dict[_Pair, list[tuple[in
 
 
 def _allowed(parts: Parts) -> dict[_Pair, list[tuple[int, int, int]]]:
-    """Return for each pair of items that may overlap the part, the candidate, and the bytes of ``Overlaps``."""
+    """Return for each pair of items that may overlap a list of (part, candidate, bytes), where the bytes are those of
+    ``Overlaps``."""
     found: dict[_Pair, list[tuple[int, int, int]]] = {}
     for index, part in enumerate(parts):
         for number, candidate in enumerate(part):

@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Plan the constant prefetch: when each constant is copied from flash to SRAM, for a schedule whose tensors have addresses.
+"""Plan the constant prefetch: when each constant is copied from flash to SRAM, for a schedule whose tensors have
+addresses.
 
-From its copy to the last step that reads it, a constant needs bytes that no tensor and no other constant uses. These bytes are after the
-arena, or in a part of the arena that is free for so long. ``PrefetchTrial`` has a worked example.
+From its copy to the last step that reads it, a constant needs bytes that no tensor and no other constant uses. These
+bytes are behind the arena, or in a part of the arena that is free in all of these steps. ``PrefetchTrial`` has a worked
+example.
 
-A port that copies in the background brings the next constants while a kernel computes. The driver's own port copies at once; the same
-program then takes the sum of both times. With more memory, copies start earlier. With less memory, whole convolutions are divided into
-groups of output channels. A candidate is a size of memory with the pieces of each divided call. The candidates of a schedule do not
-depend on the budget, so that a greater budget never gives a slower program.
+A port that copies in the background copies the next constants while a kernel computes. Without such a port a copy
+blocks, and the same program takes the sum of both times. With more memory, copies start earlier. With less memory,
+whole convolutions are divided into pieces by output channels. A candidate is an amount of memory, and the number of
+pieces of each divided call. The candidates of a schedule do not depend on the budget, so that a larger budget never
+gives a slower program.
 """
 
 from __future__ import annotations
@@ -40,17 +43,21 @@ from openneutron.isa import aligned
 from openneutron.targets import Target
 
 CHANNELS = 16
-"""The maximum number of copies that are under way at a time; the driver's NEUTRON_CHANNELS."""
+"""The number of channels of the copy engine, and so the largest number of copies in flight; the driver's
+NEUTRON_CHANNELS."""
 
 CONSTANT_CHANNELS = 14
 """The number of channels for constants in a schedule that copies tensors too. Tensors use the last two of ``CHANNELS``."""
 
 ORDERS = LOWEST, HIGHEST, NEXT = ("lowest", "highest", "next")
-"""The rules for the address of a constant: the lowest free address, the highest one, or the lowest one after the constant copied last.
-With ``NEXT``, the lowest free address is taken where none is free after that constant."""
+"""The rules for the address of a constant: the lowest free address, the highest one, or the lowest one behind the
+constant that was copied last (next fit).
+
+If no address behind that constant is free, ``NEXT`` takes the lowest free address.
+"""
 
 Gap = tuple[int, int]
-"""Free addresses: start and end."""
+"""A range [start, end) of free addresses."""
 
 
 class Transfer(NamedTuple):
@@ -64,11 +71,12 @@ class Transfer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CutSteps:
-    """The steps of a schedule whose calls are partly divided into pieces; each piece is a step.
+    """The steps of a schedule in which some calls are divided into pieces, where each piece is a step of its own.
 
-    ``spent`` has the cycles of each step. ``moving`` has the part of these cycles in which tiles of tensors are copied, and copies of
-    constants wait. ``origins`` has for each step the step of the undivided schedule that it belongs to. ``compute_cycles`` is the
-    sum of ``spent``, ``copy_cycles`` the sum over all ``transfers``.
+    ``spent`` has the cycles of each step. ``moving`` has the part of these cycles in which tiles of tensors are copied,
+    and copies of constants wait. ``origins`` has for each step the index of the step of the undivided schedule to which
+    it belongs. ``transfers`` are the copies of constants. ``compute_cycles`` is the sum of ``spent``, and
+    ``copy_cycles`` the sum over ``transfers``.
     """
 
     spent: Sequence[int]
@@ -169,9 +177,10 @@ class Simulation:
         return None
 
     def _next_change(self, begin: int, first: int) -> int:
-        """Return the first step after ``begin`` that may have other free addresses, at most ``first + 1``.
+        """Return the first step after ``begin`` at which other addresses may be free, at most ``first + 1``.
 
-        Pieces of one call have the same tensors. Addresses become free between two of them only where a constant was last read.
+        Pieces of one call use the same tensors. So between two pieces only a constant that was read for the last time
+        frees addresses.
         """
         origins, changed = self.cut.origins, begin + 1
         while (
@@ -181,7 +190,7 @@ class Simulation:
         return changed
 
     def _address(self, gaps: Sequence[Gap], size: int) -> int:
-        """Return an address with ``size`` free bytes, chosen by ``order``; -1 if no address has them."""
+        """Return an address with ``size`` free bytes according to the rule ``order``; -1 if there is none."""
         if self.order == HIGHEST:
             return highest(gaps, self.held, size, self.capacity)
         if self.order == NEXT:
@@ -191,7 +200,8 @@ class Simulation:
         return lowest(gaps, self.held, size, self.capacity, 0)
 
     def _compute_up_to(self, end: int) -> int:
-        """Compute the steps before ``end``, each once its constants have arrived. Return the sum of their cycles without waits."""
+        """Compute the steps before step ``end``, each as soon as its constants have arrived. Return the sum of their
+        cycles without waits."""
         computed = 0
         for step in range(self.step, end):
             spent, begun = self.cut.spent[step], max(self.now, self.ready.get(step, 0))
@@ -203,7 +213,8 @@ class Simulation:
         return computed
 
     def _delay(self, step: int, begun: int) -> None:
-        """Delay the copies that end after cycle ``begun``, where ``step`` begins, by the cycles in which the step copies tiles."""
+        """Delay the copies of constants that are in flight when ``step`` begins, at cycle ``begun``, by the cycles in
+        which the step copies tiles."""
         if self.copied > begun:
             self.copied += self.cut.moving[step]
             for later, there in self.ready.items():
@@ -221,10 +232,11 @@ class Simulation:
 
 
 def lowest(gaps: Sequence[Gap], held: Sequence[tuple[int, int, int]], size: int, capacity: int, above: int) -> int:
-    """Return the lowest address from ``above`` on with ``size`` bytes free below ``capacity``; -1 if no address has them.
+    """Return the lowest address, at or above ``above``, with ``size`` free bytes below ``capacity``; -1 if there is
+    none.
 
-    ``gaps`` are the addresses without tensors. ``held`` has the constants (start, end, last step), sorted by address; the gaps may
-    contain constants.
+    ``gaps`` are the addresses without tensors. ``held`` has the constants (start, end, last step) in SRAM, sorted by
+    address; they may be inside the gaps.
     """
     for start, end in gaps:
         end = min(end, capacity)
@@ -241,7 +253,8 @@ def lowest(gaps: Sequence[Gap], held: Sequence[tuple[int, int, int]], size: int,
 
 
 def highest(gaps: Sequence[Gap], held: Sequence[tuple[int, int, int]], size: int, capacity: int) -> int:
-    """Return the highest address with ``size`` bytes free below ``capacity``, or -1. ``lowest`` describes ``gaps`` and ``held``."""
+    """Return the highest address with ``size`` free bytes below ``capacity``; -1 if there is none. ``gaps`` and
+    ``held`` are those of ``lowest``."""
     for start, end in reversed(gaps):
         end = min(end, capacity)
         for begin, behind, _ in reversed(held):
@@ -261,8 +274,8 @@ ENDLESS = 1 << 40
 
 @dataclass(frozen=True, slots=True)
 class ConstantUse:
-    """The constants of a call: their bytes, the first and the last step that read them, and the number of blocks that the call can be
-    divided into (1 for a call that can't be divided)."""
+    """The constants of one call: their bytes, the first and the last step that read them, and the number of blocks of
+    output channels into which the call can be divided (1 if it can't be divided)."""
 
     call: int
     size: int
@@ -273,7 +286,8 @@ class ConstantUse:
 
 @dataclass(slots=True)
 class PrefetchSearch:
-    """The search for a prefetch of one schedule. ``compute_cycles`` is the sum of the cycles of its steps with no call divided."""
+    """The search for prefetches of one schedule. ``compute_cycles`` is the sum of the cycles of the schedule's steps if
+    no call is divided."""
 
     schedule: Schedule
     layout: Layout
@@ -305,13 +319,14 @@ class PrefetchSearch:
 
     @property
     def most_bytes(self) -> int:
-        """Return a size that holds the arena and all constants at once."""
+        """Return the size of the arena and of all constants together, a size with which every prefetch fits."""
         return self.arena_bytes + sum(use.size for use in self.uses)
 
     def counts(self, capacity: int, share: float) -> dict[int, int]:
-        """Return the number of pieces of each call that is to be divided.
+        """Return the number of pieces for each call that must be divided in ``capacity`` bytes.
 
-        The constants of a piece take at most ``share`` of the free bytes below ``capacity``. A piece has at least one block, though.
+        The constants of a piece take at most ``share`` of the largest free range below ``capacity`` in the first step
+        that reads them. A piece has at least one block of output channels, even if it takes more.
         """
         counts = {}
         for use in self.uses:
@@ -347,7 +362,8 @@ class PrefetchSearch:
         return now
 
     def smallest(self) -> PrefetchTrial:
-        """Return the trial of the least memory. All calls are in their smallest pieces; each constant is copied right before its use."""
+        """Return the trial with the least memory: all calls are divided into their smallest pieces, and each constant
+        is copied right before its use."""
         counts = {use.call: use.blocks for use in self.uses if use.blocks > 1}
         trial = self.trial(counts, ENDLESS, ENDLESS, ahead=False)
         assert trial is not None
@@ -369,7 +385,8 @@ class PrefetchSearch:
         return PrefetchTrial(counts, simulation.copies, simulation.now, max(simulation.top, self.arena_bytes))
 
     def made(self, trial: PrefetchTrial) -> Schedule:
-        """Return the schedule with the copies of a trial as steps. ``Fetch.destination`` counts from the start of the arena."""
+        """Return the schedule that includes the copies of a trial as steps. ``Fetch.destination`` counts from the start
+        of the arena."""
         cut = split_calls(self.schedule, self.storages, trial.counts) if trial.counts else self.schedule
         uses = list(_uses(cut, self.storages))
         starting: dict[int, list[Step]] = {}
@@ -412,7 +429,7 @@ class PrefetchSearch:
         return Transfer(size, fetch_cycles(size, self.target), first, last)
 
     def _piece(self, use: ConstantUse, first: int, last: int) -> tuple[int, int]:
-        """Return the bytes of the constants and the cycles of a piece: the blocks [first, last) of a call."""
+        """Return the bytes of the constants, and the cycles, of the piece of a call with the blocks [first, last)."""
         key = use.call, last - first, last == use.blocks
         found = self._pieces.get(key)
         if found is None:
@@ -470,22 +487,23 @@ def _uses(schedule: Schedule, storages: Storages) -> list[ConstantUse]:
 
 
 SHARES = (1.0, 0.7, 0.5, 0.33, 0.25, 0.2)
-"""The shares of the free bytes of a step that are tried as the maximum for the constants of a piece. With a half, the next piece can be
-copied while one piece is in use."""
+"""The shares of the free bytes that are tried as the maximum for the constants of a piece. With a half, the next piece
+can be copied while one piece is in use."""
 
 FIRST_CAPACITY = 1024
 """The smallest size of memory that is tried, in bytes. Each further size is about 1/32 larger than the size before it."""
 
 ENOUGH = 1.002
-"""Plans for whole tensors within this ratio of the fewest cycles count as equally fast; the smallest of them is taken."""
+"""Plans for whole tensors whose cycles are within this ratio of the fewest cycles count as equally fast, and the one
+with the least memory is taken."""
 
 
 @dataclass(frozen=True, slots=True)
 class PrefetchPlan:
-    """A schedule with a prefetch: ``trial`` is the prefetch, ``search`` has the schedule.
+    """A schedule with a prefetch: ``trial`` is the prefetch, and ``search`` has the schedule.
 
-    ``cycles`` are those of a run with a port that copies in the background. For each budget of at least ``budget_bytes``,
-    ``fastest_plan`` returns this plan or a faster one.
+    ``cycles`` are those of a run with a port that copies in the background. For each budget of at least
+    ``budget_bytes``, ``fastest_plan`` returns this plan or a faster one.
     """
 
     search: PrefetchSearch
@@ -536,10 +554,11 @@ def good_plan(search: PrefetchSearch) -> PrefetchPlan:
 
 
 def fastest_plan(families: Iterable[Iterable[PrefetchSearch]], budget: int, least_cycles: int) -> PrefetchPlan | int:
-    """Return the fastest plan of at most ``budget`` bytes that takes ``least_cycles`` or more.
+    """Return the fastest plan that takes at most ``budget`` bytes. If there is none, return the bytes of the smallest
+    plan.
 
-    Return the bytes of the smallest plan if there is no such plan. The schedules of a family are in ascending order of their compute
-    cycles. The search of a family ends with the first schedule that can't be faster than the best plan so far.
+    Only plans of at least ``least_cycles`` count. The schedules of a family are in ascending order of their compute
+    cycles; the search of a family ends at the first schedule that can't be faster than the best plan so far.
     """
     best: PrefetchPlan | None = None
     limit = least = ENDLESS
@@ -563,7 +582,8 @@ def fastest_plan(families: Iterable[Iterable[PrefetchSearch]], budget: int, leas
 
 
 def all_plans(schedules: Iterable[PrefetchSearch], least_cycles: int = 0) -> tuple[PrefetchPlan, ...]:
-    """Return plans of ``least_cycles`` or more, in ascending order of memory; each is faster than all plans with less memory."""
+    """Return the Pareto front of plans with at least ``least_cycles`` cycles: in ascending order of memory, each faster
+    than all plans with less memory."""
     tried = []
     each = [*schedules]
     for index, search in enumerate(each):
@@ -588,7 +608,8 @@ def all_plans(schedules: Iterable[PrefetchSearch], least_cycles: int = 0) -> tup
 
 
 def _capacities(search: PrefetchSearch, smallest: PrefetchTrial) -> list[int]:
-    """Return the sizes of memory that are tried for a schedule, in bytes, ascending. No size depends on the budget."""
+    """Return the amounts of memory, in bytes, that are tried for a schedule, ascending. They do not depend on the
+    budget."""
     found = [smallest.size_bytes]
     capacity = FIRST_CAPACITY
     while capacity < search.most_bytes:
@@ -599,7 +620,8 @@ def _capacities(search: PrefetchSearch, smallest: PrefetchTrial) -> list[int]:
 
 
 def fastest_within(search: PrefetchSearch, capacity: int, limit: int, least_cycles: int = 0) -> PrefetchTrial | None:
-    """Return the fastest trial in ``capacity`` bytes with ``least_cycles`` or more cycles and fewer than ``limit``; None without one."""
+    """Return the fastest trial in ``capacity`` bytes whose cycles are at least ``least_cycles`` and less than
+    ``limit``; None if there is none."""
     best = None
     before = None
     for share in SHARES:

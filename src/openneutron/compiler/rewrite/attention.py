@@ -57,8 +57,8 @@ class Operands:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """The views of the attention call, the table that it applies to the query (None without one), and the indices
-    of the copies after it that its output replaces."""
+    """The views of an attention call; the table that it applies to the query (None if it applies none); and ``behind``,
+    the indices of the copies after it that are removed because it writes their results directly."""
 
     views: Mapping[str, View]
     table: npt.NDArray[Any] | None
@@ -82,9 +82,9 @@ def placed(edit: Edit, operands: Operands, result: View) -> Placed | None:
 
 
 def _ways(operands: Operands, result: View) -> dict[str, AccessMap]:
-    """Return each operand as groups of axes: first the batches and rows of the scores, then the operand's own
-    axes. The last group is the depth of a query or a key, the keys of a mask, or the channels of a value or the
-    output."""
+    """Return each operand as a map from two or three indices to its bytes. The first index counts the rows of the
+    scores over all batches, or for keys and values the batches. The last one is the depth of a query or a key, the
+    keys of a mask, or the channels of a value or of the output."""
     assert operands.value is not None
     rows = operands.scores.extents[1]
 
@@ -113,8 +113,8 @@ def _ways(operands: Operands, result: View) -> dict[str, AccessMap]:
 
 
 def _before_copies(edit: Edit, ways: Mapping[str, AccessMap]) -> tuple[dict[str, AccessMap], npt.NDArray[Any] | None]:
-    """Return the operands as read from the sources of the copies before them, and the table of a look-up before
-    the query; None for the table if there is no look-up."""
+    """Return the maps of the operands through the copies before them, so that the call reads from the sources of these
+    copies. Return also the table of a look-up before the query; None if there is none."""
     seen = dict(ways)
     table: npt.NDArray[Any] | None = None
     for name in ("query", "key", "value"):
@@ -135,7 +135,8 @@ def _before_copies(edit: Edit, ways: Mapping[str, AccessMap]) -> tuple[dict[str,
 
 
 def _behind_copies(edit: Edit, way: AccessMap) -> tuple[AccessMap, tuple[int, ...]]:
-    """Return the output as the copies after it write it, and the indices of these copies."""
+    """Return the map of the output through the copies after it, so that the call writes to their destinations. Return
+    also the indices of these copies."""
     behind: list[int] = []
     place = edit.writer(way.tensor)
     while place is not None and (reader := edit.only_reader(place)) is not None:
@@ -153,7 +154,7 @@ def _behind_copies(edit: Edit, way: AccessMap) -> tuple[AccessMap, tuple[int, ..
 
 
 def _is_dense(way: AccessMap) -> bool:
-    """Return whether the last group has at most one axis, with a pitch of 1."""
+    """Return whether the last index of the map steps through contiguous bytes."""
     return len(way.groups[-1]) <= 1 and all(pitch == 1 for _, pitch in way.groups[-1])
 
 
@@ -196,8 +197,8 @@ def _views(ways: Mapping[str, AccessMap]) -> dict[str, View] | None:
 
 
 def _shape(places: Mapping[str, Axes]) -> _Shape | None:
-    """Return the extents of the scores' rows, split into batches, heads and rows; None if several axes are left
-    for the batches."""
+    """Return the extents of attention, with the rows of the scores split into batches, heads and rows. Return None if
+    several axes are left for the batches."""
     axes = [dict(zip(places, each, strict=True)) for each in zip(*places.values(), strict=True)]
     one: dict[str, Axis] = dict.fromkeys(places, (1, 0))
     rows = axes.pop() if axes and _is_shared(axes[-1]) else one
@@ -221,7 +222,8 @@ def _shape(places: Mapping[str, Axes]) -> _Shape | None:
 
 
 def _is_shared(axis: Mapping[str, Axis]) -> bool:
-    """Return whether all positions along an axis share the same keys and values: their pitch is 0."""
+    """Return whether all positions along an axis use the same keys and values, so that the pitch of keys and values is
+    0."""
     return all(axis[name][1] == 0 for name in _RESIDENT)
 
 
@@ -252,10 +254,10 @@ _EMPTY = np.zeros(0, np.int8)
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A matched part of the pattern. ``places`` are the indices of its calls; ``at`` is the index of the call whose
-    reader is matched next.
+    """A part of the pattern that is matched so far. ``places`` are the indices of its calls. ``at`` is the index of the
+    call whose reader is matched next.
 
-    ``operands`` and ``result`` are the views that the attention call will read and write, as matrices. ``params`` and
+    ``operands`` and ``result`` are the views, as matrices, that the attention call will read and write. ``params`` and
     ``constants`` are those of the attention call.
     """
 
@@ -267,7 +269,8 @@ class _Found:
     result: View | None = None
 
     def then(self, *places: int, **params: int) -> _Found:
-        """Return the pattern with these calls and parameters added; the reader of the last call is matched next."""
+        """Return the match extended by these calls and parameters. The reader of the last of these calls is matched
+        next."""
         known = MappingProxyType({**self.params, **params})
         return replace(self, places=(*self.places, *places), at=places[-1], params=known)
 
@@ -321,7 +324,7 @@ def _pattern(edit: Edit, place: int) -> _Found | None:
 
 
 def _masked(edit: Edit, found: _Found) -> _Found | None:
-    """Extend the pattern by the sum of the scores and a mask, and return it; None if no such sum follows."""
+    """Return the match extended by the sum of the scores and a mask; None if no such sum follows."""
     readers = edit.readers_of_result(found.at)
     if len(readers) != 1 or edit[readers[0][0]].kernel != "add_s8":
         return None
@@ -344,7 +347,7 @@ def _masked(edit: Edit, found: _Found) -> _Found | None:
 
 
 def _softmax(edit: Edit, found: _Found) -> _Found | None:
-    """Extend the pattern by a softmax and the product with the values, and return it; None if they do not follow."""
+    """Return the match extended by a softmax and the product with the values; None if they do not follow."""
     readers = edit.readers_of_result(found.at)
     if len(readers) != 1 or edit[readers[0][0]].kernel != "softmax_s8":
         return None
@@ -365,8 +368,8 @@ def _softmax(edit: Edit, found: _Found) -> _Found | None:
 
 
 def _product(edit: Edit, found: _Found, reader: tuple[int, str]) -> _Found | None:
-    """Extend the pattern by the product of the probabilities and the values, and return it; None if ``reader`` is no
-    such product."""
+    """Return the match extended by the product of the probabilities and the values; None if ``reader`` is no such
+    product."""
     place, operand = reader
     call, scores = edit[place], found.operands.scores
     if call.kernel != PRODUCT or operand != "input_a":
@@ -385,8 +388,8 @@ def _product(edit: Edit, found: _Found, reader: tuple[int, str]) -> _Found | Non
 
 
 def _exponentials(edit: Edit, found: _Found) -> _Found | None:
-    """Extend the pattern by exponentials, their product with the values, and the division by their mean, and return
-    it; None if they do not follow."""
+    """Return the match extended by exponentials, their product with the values, and the division by their mean; None if
+    they do not follow."""
     largest = edit.reader(found.at, "reduce_max_s8")
     if largest is None or len(edit.readers_of_result(found.at)) != 2 or edit[largest].params["smaller"]:
         return None
@@ -420,8 +423,8 @@ def _exponentials(edit: Edit, found: _Found) -> _Found | None:
 
 
 def _divided(edit: Edit, found: _Found, mean: int) -> _Found | None:
-    """Extend the pattern by the division, and return it. The division multiplies the product with the values by the
-    reciprocal of each mean. Return None if no division follows."""
+    """Return the match extended by the division: the product with the values, multiplied by the reciprocal of the mean
+    of each row. Return None if no division follows."""
     p = edit[mean].params
     reciprocal, last = edit.only_reader(mean), edit.only_reader(found.at)
     if p["weight"] != 1 or reciprocal is None or last is None or edit[reciprocal[0]].kernel != "lookup_s8":
@@ -456,7 +459,7 @@ def _divided(edit: Edit, found: _Found, mean: int) -> _Found | None:
 
 
 def _reduces(edit: Edit, place: int, keys: int) -> bool:
-    """Return whether a call reduces each row of ``keys`` bytes to one byte."""
+    """Return whether a call reduces each row of ``keys`` bytes of its input to one byte."""
     source, result = edit[place].views["input"], edit[place].views["output"]
     rows = source.extents[0] * source.extents[3]
     return (
@@ -468,8 +471,8 @@ def _reduces(edit: Edit, place: int, keys: int) -> bool:
 
 
 def _of_each_row(edit: Edit, place: int, name: str) -> bool:
-    """Return whether a call of two operands reads one number of ``name`` for each row of the other operand, and
-    accesses the other operand and the output whole."""
+    """Return whether a call of two operands reads one value of operand ``name`` for each row of the other operand, and
+    reads the other operand and writes the output whole."""
     views = edit[place].views
     other = "input_a" if name == "input_b" else "input_b"
     view = views[name]
@@ -484,10 +487,11 @@ def _of_each_row(edit: Edit, place: int, name: str) -> bool:
 
 
 def differences(call: KernelCall) -> npt.NDArray[np.int64] | None:
-    """Return the stored results of add_s8 for stored differences b - a from 0 to 255; None if the result depends on
-    more than this difference.
+    """Return the stored results of add_s8 for the stored differences b - a from 0 to 255: int64 [256]. Return None if
+    the result depends on more than this difference.
 
-    Operands of one scale are such a case: each is its stored value times 2^19, without rounding.
+    For operands of equal scales it depends on the difference only: each operand is its stored value times 2^19, without
+    rounding.
     """
     p = call.params
     if (p["a_multiplier"], p["a_shift"], p["b_multiplier"], p["b_shift"]) != (_HALF, 0, -_HALF, 0):

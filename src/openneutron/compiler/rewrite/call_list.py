@@ -17,15 +17,15 @@ from openneutron.options import ARENA, ON_CPU
 from openneutron.targets import Target
 
 Use = tuple[int, str]
-"""The place of a call, and the name of its operand."""
+"""A read of a storage: the place of the reading call (its index in the given list), and the name of its operand."""
 
 Parameters = ParamSpec("Parameters")
 
 
 @dataclass(frozen=True, slots=True)
 class CallList:
-    """Calls in the order of execution, and their storages. ``cuts`` are indices of calls: no cascade continues
-    from an earlier call into the call at a cut."""
+    """Kernel calls in execution order, and their storages. ``cuts`` are indices of calls at which a cascade must not
+    continue from the call before."""
 
     calls: tuple[KernelCall, ...]
     storages: Storages
@@ -61,11 +61,12 @@ class Skipped:
 
 @dataclass(slots=True)
 class Edit:
-    """A list of calls that a pass changes. A place is an index of the given list; a pass may leave no call there,
-    one, or several.
+    """A list of calls under change by a pass. A place is an index of the given list; a pass may leave no call, one call
+    or several calls at a place.
 
-    ``target`` is the chip, ``io`` where inputs and outputs are placed, ``rescale`` where results of jobs are rescaled. ``skipped``: the calls that the pass could have
-    changed, each with the reason why it did not.
+    ``target`` is the chip. ``io`` states whether inputs and outputs are in the arena or in the caller's buffers.
+    ``rescale`` states whether the CPU or the NPU rescales the results of jobs. ``skipped`` has the calls that the pass
+    could have changed but did not, each with the reason.
     """
 
     given: CallList
@@ -89,8 +90,8 @@ class Edit:
 
     @property
     def _uses(self) -> tuple[dict[str, set[int]], dict[str, dict[int, tuple[str, ...]]]]:
-        """Return two maps: for each storage the places that write it, and for each storage and place the operands
-        that read it. Both are built at the first access."""
+        """Return two indexes: for each storage the places of the calls that write it, and for each storage and place
+        the operands that read it. Both are built at the first access."""
         if self._index is None:
             self._index = {}, {}
             for place in range(len(self)):
@@ -130,7 +131,7 @@ class Edit:
 
     @property
     def left(self) -> list[KernelCall]:
-        """Return all calls in their order."""
+        """Return all calls that the edited list has so far, in order."""
         return [call for place in range(len(self)) for call in self.at(place)]
 
     # -- the index -----------------------------------------------------------------------------------------------------
@@ -153,8 +154,8 @@ class Edit:
         return [(place, name) for place, names in sorted(self._uses[1].get(storage, {}).items()) for name in names]
 
     def writer(self, tensor: str) -> int | None:
-        """Return the only place that writes a tensor's storage; None if there is no such place, or several, or if
-        the storage is not scratch."""
+        """Return the place of the only call that writes a tensor's storage. Return None if no call or several calls
+        write it, or if the storage is not scratch."""
         storage = self.storages[tensor]
         writers = self._uses[0].get(storage.name, ())
         return next(iter(writers)) if storage.is_scratch and len(writers) == 1 else None
@@ -181,8 +182,8 @@ class Edit:
     # -- changes -------------------------------------------------------------------------------------------------------
 
     def replace(self, changes: Mapping[int, KernelCall | Sequence[KernelCall] | None]) -> bool:
-        """Put other calls at some places: None for no call, a sequence for several. Return whether the calls were
-        replaced.
+        """Replace the calls at some places: by no call (None), one call, or a sequence of calls. Return whether the
+        calls were replaced.
 
         Nothing changes if a call would then read the old value of a state after another call has overwritten it.
         """
@@ -215,8 +216,8 @@ class Edit:
         self.replace({place: replace(call, views={**call.views, name: replace(call.views[name], tensor=tensor)})})
 
     def cut(self, place: int, offsets: Iterable[int] = (0,)) -> None:
-        """Forbid cascades to continue into calls at a place. ``offsets`` are the indices of these calls among the
-        calls at the place."""
+        """Forbid a cascade to continue into calls at a place from the calls before them. ``offsets`` are the indices of
+        these calls among the calls at the place."""
         self._cuts[place] = (*self._cuts.get(place, ()), *offsets)
 
     def unused(self, name: str) -> str:
@@ -226,13 +227,14 @@ class Edit:
         return name
 
     def store(self, wanted: str, size_bytes: int) -> str:
-        """Add a scratch storage and a tensor of the same name. Return the name, which begins with ``wanted``."""
+        """Add a scratch storage of ``size_bytes``, and a tensor of the same name in it. Return the name: ``wanted``,
+        with primes appended if it is taken."""
         name = self.unused(wanted)
         self._pieces[name], self._of[name] = Storage(name, size_bytes), name
         return name
 
     def resize(self, tensor: str, size_bytes: int) -> None:
-        """Give the storage of a tensor another size."""
+        """Change the size of the storage of a tensor to ``size_bytes``."""
         storage = self.storages[tensor]
         self._pieces[storage.name] = replace(storage, size_bytes=size_bytes)
 
@@ -305,7 +307,7 @@ def edited(
     *args: Parameters.args,
     **kwargs: Parameters.kwargs,
 ) -> CallList | None:
-    """Return the list that a pass makes of ``given``; None if the pass changes no call."""
+    """Run a pass on ``given`` and return the new list; None if the pass changes no call."""
     made = Edit(given)
     edit(made, *args, **kwargs)
     return made.finished() if made.is_changed else None

@@ -91,10 +91,10 @@ def batches_apart(call: KernelCall) -> int:
 
 @dataclass(slots=True)
 class _Neighbours:
-    """Neighbouring calls that can be computed batch by batch; each has ``count`` batches.
+    """Neighbouring calls with ``count`` batches each that can be computed batch by batch.
 
-    ``apart``: for each storage that they access, whether every call accesses each batch in a part of its own, which is
-    the same part for all calls. ``written``: the storages that they write.
+    ``apart`` has for each storage that they access whether every call accesses each batch in a separate part, which is
+    the same for all calls. ``written`` are the storages that they write.
     """
 
     count: int
@@ -104,8 +104,8 @@ class _Neighbours:
     written: set[str] = field(default_factory=set)
 
     def takes(self, call: KernelCall) -> bool:
-        """Return whether the call can follow these calls batch by batch: it has as many batches, and each storage
-        that it shares with them, and that either side writes, has a part for each batch."""
+        """Return whether the call can be computed batch by batch together with these calls: it has as many batches, and
+        each storage that it shares with them, and that it or they write, has a separate part for each batch."""
         if batches_apart(call) != self.count:
             return False
         for name, view in call.views.items():
@@ -135,9 +135,11 @@ def _runs(edit: Edit) -> list[_Neighbours]:
 
 
 def _parts(edit: Edit, runs: Sequence[tuple[int, Sequence[KernelCall]]]) -> dict[str, tuple[str, ...]]:
-    """Divide scratch storages into pieces, and return the names of the pieces by storage. Each piece holds the
-    batches that a run computes at once. A storage is divided if every call accesses it batch by batch, and all
-    runs divide it into the same number of pieces."""
+    """Divide scratch storages into one piece for each group of batches, and return the names of the pieces by storage.
+
+    A run computes one group of batches at a time. A storage is divided if every call accesses it batch by batch, and
+    all runs divide it into the same number of pieces.
+    """
     counts: dict[str, int] = {}
     of_batch: set[str] = set()  # scratch of a single batch: each piece has its full size
     for count, run in runs:
@@ -160,8 +162,8 @@ def _parts(edit: Edit, runs: Sequence[tuple[int, Sequence[KernelCall]]]) -> dict
 
 
 def has_batches_apart(view: View, size_bytes: int, count: int) -> bool:
-    """Return whether the view's batches are in ``count`` equal parts of a storage of ``size_bytes``, each batch
-    in its own part."""
+    """Return whether the batches of the view are in ``count`` equal and disjoint parts of a storage of ``size_bytes``,
+    one part each."""
     end = view.offset + view.reach(1)
     return size_bytes % count == 0 and view.pitches[0] == size_bytes // count and end <= view.pitches[0]
 
@@ -169,8 +171,8 @@ def has_batches_apart(view: View, size_bytes: int, count: int) -> bool:
 def _some_batches(
     edit: Edit, call: KernelCall, part: int, count: int, batches: int, parts: Mapping[str, tuple[str, ...]]
 ) -> KernelCall:
-    """Return the call for part number ``part`` of ``count`` equal parts of its batches. ``parts`` has the pieces
-    of divided storages."""
+    """Return the call for part ``part`` of its batches, which are divided into ``count`` equal parts. ``parts`` has the
+    names of the pieces of divided storages."""
     views = {}
     here = batches // count
     for name, view in call.views.items():
@@ -187,16 +189,16 @@ def _some_batches(
 
 Ints = npt.NDArray[np.int64]
 Box = tuple[slice, slice, slice]
-"""Batches, rows and columns of a call's output."""
+"""A range of batches, of rows and of columns of a call's output."""
 
 NOWHERE = -1
 """The label of a byte that belongs to no window."""
 
 
 def windows_apart(edit: Edit) -> None:
-    """Cut each run of calls around an attention of several batches into calls of one window.
+    """Divide the calls around each attention of several batches into calls of one window.
 
-    The storages are those before ``in_place``: no output shares the storage of an operand.
+    The storages are those before ``in_place``, so that no output shares the storage of an operand.
     """
     runs: list[_Cut] = []
     for place, call in enumerate(edit.given.calls):
@@ -222,8 +224,8 @@ def windows_apart(edit: Edit) -> None:
 
 
 def _continue_in_place(run: _Cut) -> None:
-    """Place the last call's result in the memory of one of its inputs, if no call reads a window of that input
-    after the last call of this window."""
+    """Let the last call of a window write its result over one of its inputs, if no call reads this window's bytes of
+    that input later."""
     last, edit = run.edit[run.end - 1], run.edit
     result = edit.storages[last.views["output"].tensor]
     for name, view in last.views.items():
@@ -259,11 +261,11 @@ def _bytes(view: View) -> Ints:
 
 @dataclass(slots=True)
 class _Cut:
-    """The calls [first, end) around an attention of ``windows`` batches. ``labels`` has for each storage the window
-    of each byte.
+    """The run of calls [first, end) around an attention of ``windows`` batches, which is divided into windows.
+    ``labels`` has for each storage the window of each byte.
 
-    ``inner``: the storages that only these calls access. ``pieces``: the storage of one window of an inner storage, by
-    name and window.
+    ``inner`` are the storages that only these calls access. ``pieces`` has the name of the storage of one window of an
+    inner storage, by the storage and the window.
     """
 
     edit: Edit
@@ -276,8 +278,9 @@ class _Cut:
 
     @classmethod
     def around(cls, edit: Edit, place: int, earliest: int) -> _Cut | None:
-        """Return the longest run around the attention at ``place`` that begins at ``earliest`` or later; None if
-        it has fewer than two inner storages, or if the attention itself can't be cut into windows."""
+        """Return the longest run of calls around the attention at ``place`` that begins at ``earliest`` or later and
+        can be divided into windows. Return None if fewer than two storages are inner, or if the attention itself
+        can't be divided."""
         call = edit[place]
         windows = call.views["output"].extents[0]
         run = cls(edit, windows, place, place + 1)
@@ -300,7 +303,7 @@ class _Cut:
         return run if len(run.inner) > 1 else None
 
     def _label(self, view: View, windows: Ints) -> bool:
-        """Record the window of each byte of a view; return whether the windows agree with those recorded before.
+        """Record the window of each byte of a view. Return whether these windows agree with those recorded before.
         Constants have no windows."""
         storage = self.edit.storages[view.tensor]
         if storage.constant is not None:
@@ -317,8 +320,8 @@ class _Cut:
         return True
 
     def labels_of(self, view: View) -> Ints | None:
-        """Return the window of each position of a view; None if a position has bytes of several windows, or of
-        none."""
+        """Return the window of each position of a view: an array [batch, row, column]. Return None if a position has
+        bytes of several windows, or bytes of none."""
         labels = self.labels.get(self.edit.storages.of[view.tensor])
         if labels is None:
             return None
@@ -327,8 +330,8 @@ class _Cut:
         return found[..., 0] if same else None
 
     def _reaches_back(self) -> bool:
-        """Record the windows of the call before the run; return whether it can be cut too. Only calls of the run
-        may read its result."""
+        """Return whether the call before the run can be divided too, and only calls of the run read its result. If so,
+        record its windows."""
         place = self.first - 1
         call = self.edit[place]
         storage = self.edit.storages[call.views["output"].tensor]
@@ -376,7 +379,7 @@ class _Cut:
 
 
 def _box(windows: Ints, number: int) -> Box | None:
-    """Return the smallest box with all positions of a window; None where the window has no position."""
+    """Return the smallest box that holds all positions of window ``number``; None if the window has no position."""
     found = np.nonzero(windows == number)
     if not len(found[0]):
         return None
@@ -392,7 +395,7 @@ def _is_box(windows: Ints, number: int) -> bool:
 
 @dataclass(slots=True)
 class _Windows:
-    """Cuts the calls of a run into calls of one window."""
+    """Makes the calls of one window from the calls of a run."""
 
     run: _Cut
     ranks: dict[str, Ints] = field(default_factory=dict)
@@ -427,8 +430,12 @@ class _Windows:
         return self.run.edit.storages.of[output] in self.run.inner and self.run.edit.writer(output) == place
 
     def _cut(self, call: KernelCall, number: int, renamed: Mapping[str, str]) -> KernelCall | None:
-        """Return the call for one window; None if it computes nothing of the window. ``renamed`` maps tensors of
-        this window to those that replace them, since a copy between them was left out."""
+        """Return the part of a call that computes window ``number``; None if no part of its output belongs to the
+        window.
+
+        ``renamed`` maps tensors of this window to the tensors that replace them because the copy between them is left
+        out.
+        """
         windows = self.run.labels_of(call.views["output"])
         assert windows is not None, f"{call.name} can't be cut"
         box = _box(windows, number)
@@ -448,8 +455,8 @@ class _Windows:
         return replace(call, name=f"{call.name}/{number}", views=views)
 
     def _moved(self, view: View) -> View:
-        """Return a view of one window, moved to the storage of this window. Views of storages that are not inner
-        are returned unchanged."""
+        """Return a view of one window, restated for the storage of that window. A view of a storage that is not inner
+        is returned unchanged."""
         name = self.run.edit.storages.of[view.tensor]
         if name not in self.run.inner:
             return view
@@ -470,7 +477,7 @@ class _Windows:
 
 
 def _inside(view: View, box: Box) -> View:
-    """Return the part of a view that a box of its positions covers."""
+    """Return the part of a view that a box covers."""
     batch, row, col = box
     offset = view.offset + sum(each.start * pitch for each, pitch in zip(box, view.pitches[:3], strict=True))
     extents = (batch.stop - batch.start, row.stop - row.start, col.stop - col.start, view.extents[3])
@@ -478,8 +485,7 @@ def _inside(view: View, box: Box) -> View:
 
 
 def _of_one_element(pitches: Extents, view: View) -> Extents:
-    """Return the pitches, where axes of one element have the pitch of a dense view, so that equal views compare
-    equal."""
+    """Return the pitches, with those of a dense view for axes of one element, so that equal views compare equal."""
     batch, row, col, channel = pitches
     channel = channel if view.extents[3] > 1 else view.element_bytes
     col = col if view.extents[2] > 1 else channel * view.extents[3]
@@ -511,8 +517,8 @@ class Source:
     channels: int
 
     def span(self, part: int, parts: int) -> Span:
-        """Return the span of the layer's output channels that has part number ``part`` of ``parts`` equal parts
-        of the heads."""
+        """Return the range of the layer's output channels for part ``part`` of the heads, which are divided into
+        ``parts`` equal parts."""
         heads = self.heads // parts
         first = self.first + part * heads * self.pitch
         return first, first + (heads - 1) * self.pitch + self.channels
@@ -537,8 +543,9 @@ def heads_apart(edit: Edit, all_heads: bool) -> None:
 
 
 def sources_of(edit: Edit, place: int, batches: bool = False) -> list[Source] | None:
-    """Return the operands that layers compute only for the attention, those that it needs whole first. Return
-    None if another call computes an operand, or if the attention has several batches and ``batches`` is False."""
+    """Return the operands of an attention that a layer computes for this attention alone, those that it needs whole
+    first. Return None if another call computes an operand, or if the attention has several batches and ``batches``
+    is False."""
     call = edit[place]
     if call.views["output"].extents[0] > 1 and not batches:
         return None
@@ -574,13 +581,15 @@ def _source(edit: Edit, place: int, name: str) -> Source | None:
 
 
 def _is_overtaken(edit: Edit, layer: int, place: int) -> bool:
-    """Return whether a call between the layer and the attention at ``place`` writes what the layer reads."""
+    """Return whether a call between the layer and the attention at ``place`` overwrites an operand of the layer, so
+    that the layer can't be moved behind it."""
     read = {edit.storages.of[view.tensor] for name, view in edit[layer].views.items() if edit[layer].reads(name)}
     return any(layer < at < place for name in read for at in edit.writers(name))
 
 
 def _part(edit: Edit, place: int, sources: Sequence[Source], part: int, parts: int) -> Iterator[KernelCall]:
-    """Yield the calls of one part of the heads: the layers, whose outputs are new scratch, and the attention."""
+    """Yield the calls for one part of the heads: the layers that compute its operands, with new scratch as outputs, and
+    the attention."""
     call = edit[place]
     views = dict(call.views)
     for source in sources:
@@ -608,12 +617,11 @@ def _part(edit: Edit, place: int, sources: Sequence[Source], part: int, parts: i
 
 
 def head_groups(edit: Edit, parts: int | None, batches: bool = False) -> None:
-    """Divide the heads of each attention into ``parts`` groups, with one layer for the queries, keys and values of a
-    group. In a single group, the queries have a layer of their own. None: as many groups as the attention with the
-    fewest heads has heads.
+    """Divide the heads of each attention into ``parts`` groups, with one linear layer for the queries, keys and values
+    of a group. None: into as many groups as the attention with the fewest heads has heads.
 
-    The calls are on sequences of one row, with their storages before ``in_place``. ``batches``: also divide attention
-    of several batches.
+    If there is a single group, the queries have a layer of their own. The calls are on sequences of one row, with their
+    storages before ``in_place``. With ``batches``, attention of several batches is divided too.
     """
     found: dict[int, Sequence[Source]] = {}
     for place, call in enumerate(edit.given.calls):
@@ -650,8 +658,8 @@ class _Division:
         self.edit.replace(changes)
 
     def _groups(self, place: int, sources: Sequence[Source]) -> list[list[Source]] | None:
-        """Return the operands in lists; one layer computes a list side by side. Return None if the heads or the
-        layers can't be divided into this number of groups."""
+        """Return the operands of the attention in lists; one layer will compute the operands of a list. Return None if
+        the heads or the layers can't be divided into this number of groups."""
         spans = [source.span(part, self.parts) for source in sources for part in range(self.parts)]
         aligned = all(first % LANES == 0 and end % LANES == 0 for first, end in spans)
         if not aligned or any(source.heads % self.parts for source in sources):
@@ -664,8 +672,8 @@ class _Division:
         return apart if all(apart) else None
 
     def _in_front(self, sources: Sequence[Source]) -> int | None:
-        """Return the place of the call that computes the input of all layers, if a chained kernel can run it
-        together with each layer; otherwise None."""
+        """Return the place of the call that computes the input of all layers, if a chained kernel can run that call
+        together with each layer. Return None otherwise."""
         layers = {source.layer for source in sources}
         source = self.edit[min(layers)].views["input"]
         place = self.edit.writer(source.tensor)
@@ -699,7 +707,7 @@ class _Division:
             yield replace(call, name=f"{call.name}/{part}" if self.parts > 1 else call.name, views=views)
 
     def _copied(self, front: int, label: str) -> KernelCall:
-        """Return a copy of the call at ``front`` that writes a new result."""
+        """Return a copy of the call at ``front`` that writes its result to new scratch."""
         call = self.edit[front]
         output = call.views["output"]
         name = self.edit.store(f"{output.tensor}/{label}", self.edit.storages[output.tensor].size_bytes)
@@ -708,7 +716,8 @@ class _Division:
     def _layers(
         self, group: Sequence[Source], part: int, label: str, given: View, views: dict[str, View], call: KernelCall
     ) -> KernelCall:
-        """Return one layer that computes the operands of a group, and set their ``views`` to parts of its result."""
+        """Return one layer that computes the operands of a group, and put the views of these operands in its result
+        into ``views``."""
         members = []
         for source in group:
             piece = some_channels(self.edit[source.layer], source.span(part, self.parts))
@@ -729,7 +738,7 @@ class _Division:
 JOINED: Mapping[tuple[str, str], Row] = {
     (row.traits.parts[0].kernel, row.traits.parts[1].kernel): row for row in rows.KERNELS if row.traits.of_batch
 }
-"""The kernel that runs two others batch by batch, by the names of the two."""
+"""The kernel that runs a linear layer and an attention batch by batch, by the names of the two kernels."""
 
 
 def attention_of_layers(edit: Edit) -> None:
@@ -779,7 +788,7 @@ def _joined(edit: Edit, place: int) -> KernelCall | None:
 
 
 def _goes_by_batch(edit: Edit, layers: KernelCall, batches: int) -> bool:
-    """Return whether the layers compute each batch of their result from the same batch of their input, and the
-    result covers its storage."""
+    """Return whether the layers compute each batch of their result from the same batch of their input, and their result
+    fills its storage."""
     same = all(view.extents[0] == batches for view in layers.views.values())
     return same and layers.traits.batches_apart and edit.is_flat(layers.views["output"])

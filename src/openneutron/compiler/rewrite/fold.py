@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Fold copies and table look-ups into neighbouring calls that can apply them; no bit changes.
 
-A copy after a call is removed if the call can write to the copy's destination (an operand of a concatenation). A copy
-before calls is removed if they can read from the copy's source (a slice). Two successive tables become one, and so do a
-copy and a table. A table is folded into the call before it if that call's clamp can express the table: each kernel that
-requantizes ends with clamp(x + zero point, low, high), and a shift by whole steps with another clamp has the same form.
-If the scale changes too, LiteRT rounds twice, and the table stays. ``copies_as_views`` also removes copies of tensors
-that other calls read too.
+A copy after a call is removed if the call can write directly to the copy's destination (an operand of a concatenation).
+A copy before calls is removed if they can read directly from the copy's source (a slice). Two successive table look-ups
+become one, and so do a copy and a look-up. A look-up is folded into the call before it if that call's clamp can express
+the table: each kernel that requantizes ends with clamp(x + zero point, low, high), and a shift by whole steps with
+another clamp has the same form. If the scale changes too, LiteRT rounds twice, and the look-up stays.
+``copies_as_views`` also removes copies of tensors that other calls read too.
 
-Calls that together compute a function of one stored byte are replaced by one table of it. Files state SiLU, Mish and other functions as several operators, such as x times LOGISTIC of x. If each operand is the tensor x, a
-function of x or a constant of one element, the result is a function of x. Its table has the results of the calls for all 256 values of
-x. These calls are removed, so no other call may read a result in between.
+Files state SiLU, Mish and other functions as several operators, such as x times LOGISTIC of x. ``as_tables`` replaces
+calls that together compute a function of one stored byte by one look-up: if each operand is the tensor x, a function of
+x or a constant of one element, the result is a function of x. The table has the results of the calls for all 256 values
+of x. The replaced calls are removed, so no other call may read a result in between.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ Changes = dict[int, KernelCall | None]
 
 
 def _until_no_more(edit: Edit, places: Iterable[int], change: Callable[[Edit, int], Changes | None]) -> None:
-    """Apply the changes that ``change`` returns for the first place that has some, until no place has any. A
-    place is tried again when a call that it may depend on changes."""
+    """Apply ``change`` at every place until it returns no changes for any place. A place is tried again when a call on
+    which its changes may depend has changed."""
     waiting = sorted(places)
     queued = set(waiting)
     refused: set[int] = set()
@@ -72,7 +73,8 @@ def _until_no_more(edit: Edit, places: Iterable[int], change: Callable[[Edit, in
 
 
 def _near(edit: Edit, places: Iterable[int]) -> set[int]:
-    """Return ``places``, and the place of each call that is the only writer of a tensor accessed at these places."""
+    """Return ``places``, and the place of each call that is the only writer of a tensor that the calls at ``places``
+    access."""
     tensors = {view.tensor for place in places for call in edit.at(place) for view in call.views.values()}
     return {*places, *(place for place in map(edit.writer, tensors) if place is not None)}
 
@@ -114,7 +116,8 @@ def _folded(edit: Edit, place: int) -> Changes | None:
 
 
 def _tables_of_table(edit: Edit, place: int, readers: Sequence[tuple[int, str]]) -> Changes | None:
-    """Return the changes that let tables read the input of the table at ``place`` in place of its result; None if another call reads that."""
+    """Return the changes with which look-ups that read the result of the look-up at ``place`` read its input instead,
+    through one combined table. Return None if another call reads that result."""
     writer = edit[place]
     changes: Changes = {place: None}
     for at, _ in readers:
@@ -133,8 +136,8 @@ def _is_read_as_written(written: View, read: View) -> bool:
 
 
 def _in_elements(reader: KernelCall, between: View) -> KernelCall:
-    """Return a copy of bytes as a copy of elements of the size that was written, if its views allow that; other
-    calls are returned unchanged."""
+    """Return the call unchanged, unless it is a copy of bytes whose views allow a copy of elements of the size that was
+    written; then return that copy."""
     views = {name: view.in_elements(between.element_bytes) for name, view in reader.views.items()}
     if reader.traits.function is not Function.IDENTITY or any(view is None for view in views.values()):
         return reader
@@ -142,7 +145,8 @@ def _in_elements(reader: KernelCall, between: View) -> KernelCall:
 
 
 def _joined(writer: KernelCall, reader: KernelCall) -> KernelCall | None:
-    """Return the call that replaces ``writer`` and the copy or table that reads its result; None if no call can."""
+    """Return one call that does the work of ``writer`` and of the copy or look-up that reads its result; None if no
+    call can."""
     if writer.views["output"].element_bytes != reader.views["output"].element_bytes:
         return None
     views = {**writer.views, "output": reader.views["output"]}
@@ -168,9 +172,10 @@ def _joined(writer: KernelCall, reader: KernelCall) -> KernelCall | None:
 
 
 def _seen_as(reader: KernelCall, between: View) -> KernelCall:
-    """Return a table or copy in the shape in which its input was written, if its input has no gaps; other calls are returned unchanged.
+    """Return the look-up or copy with its views in the shape in which its input was written. If its input has gaps, or
+    for other calls, return the call unchanged.
 
-    A copy may have written the input along other axes, such as a transpose.
+    The writer may have written along other axes than the reader reads, as a transpose does.
     """
     source, result = reader.views.get("input"), reader.views["output"]
     if reader.traits.function is None or source is None or source.extents == between.extents:
@@ -185,7 +190,7 @@ def _seen_as(reader: KernelCall, between: View) -> KernelCall:
 
 
 def _has_no_gaps(view: View) -> bool:
-    """Return whether the view has each of its bytes once and no others between them, with the axes in any order."""
+    """Return whether the bytes of the view are contiguous and each occurs once. The axes may be in any order."""
     axes = sorted((pitch, extent) for pitch, extent in zip(view.pitches, view.extents, strict=True) if extent > 1)
     size = view.element_bytes
     for pitch, extent in axes:
@@ -196,9 +201,11 @@ def _has_no_gaps(view: View) -> bool:
 
 
 def _along(between: View, source: View, result: View) -> View | None:
-    """Return the result of a table or copy along the axes of ``between``, a view of the bytes of ``source``, its input.
+    """Return the output view of a look-up or copy, restated along the axes of ``between``. ``between`` is another view
+    of the bytes of ``source``, the input view of the call, and ``result`` its output view.
 
-    Return None if an axis of ``between`` goes beyond an axis of ``source``, since its steps in the result differ then.
+    Return None if an axis of ``between`` continues beyond an axis of ``source``, since its steps in the output then
+    differ.
     """
     walks = {view.tensor: Walk(view.tensor, view.pitches, view.offset, view.element_bytes) for view in (source, result)}
     extents, walked = merged(source.extents, walks)
@@ -216,8 +223,8 @@ def _along(between: View, source: View, result: View) -> View | None:
 
 
 def with_table(call: KernelCall, table: npt.NDArray[np.int8]) -> Mapping[str, int] | None:
-    """Return the parameters with which the call also applies a 256-entry table to its result; None if its zero
-    point and clamp can't express the table."""
+    """Return the parameters with which a call also applies a 256-entry table to its result. Return None if its output
+    zero point and clamp can't express the table."""
     if "clamp_min" not in call.params:
         return None
     low, high = call.params["clamp_min"], call.params["clamp_max"]
@@ -252,7 +259,7 @@ def copies_as_views(edit: Edit) -> None:
 
 
 def _without(edit: Edit, place: int) -> Changes | None:
-    """Return the changes that remove the copy at a place and put its source into its result; None if that is not
+    """Return the changes that remove the copy at a place by placing its source inside its result; None if that is not
     possible."""
     copy = edit.find(place)
     if copy is None or copy.traits.function is not Function.IDENTITY:
@@ -281,8 +288,8 @@ def _without(edit: Edit, place: int) -> Changes | None:
 
 
 def _seen(view: View, bytes_read: View, bytes_written: View) -> View | None:
-    """Return a view of a part of a copy's source as a view of the copy's result; None if the view crosses the
-    source's axes."""
+    """Return the view of a copy's result that has the bytes of ``view``, a view of a part of the copy's source. Return
+    None if ``view`` crosses the axes of the copy."""
     source, result = (each.in_elements(view.element_bytes) for each in (bytes_read, bytes_written))
     if source is None or result is None:
         return None
@@ -321,7 +328,8 @@ def as_tables(edit: Edit) -> None:
 
 
 def _is_table_of_combined(edit: Edit, call: KernelCall) -> bool:
-    """Return whether a call looks up the result of a kernel of two operands whose clamp can't express the table."""
+    """Return whether a call is a look-up of the result of a kernel of two operands, and that kernel's clamp can't
+    express the table."""
     writer = edit.writer(call.views["input"].tensor) if call.kernel == LOOKUP else None
     if writer is None or edit[writer].kernel not in COMBINED:
         return False
@@ -375,7 +383,7 @@ def _operands(edit: Edit, call: KernelCall) -> list[str] | None:
 
 
 def _value(edit: Edit, view: View) -> int | None:
-    """Return the stored value of a constant of one element; None for other tensors."""
+    """Return the stored value of a tensor that is a constant of one element; None for other tensors."""
     content = edit.storages[view.tensor].constant
     return int.from_bytes(content, "little", signed=True) if content and len(content) == 1 else None
 

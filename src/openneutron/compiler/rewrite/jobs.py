@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Give matrix products to the driver of an NPU beside the CPU, where that takes fewer cycles.
+"""Give matrix products to the driver of an NPU beside the CPU as jobs, where that takes fewer cycles.
 
-A convolution of one group is a product of a matrix with a row for each output pixel, and a fully connected layer is a
-product by itself. The call then has a job's operand and results in memory of its own (``conv_2d_job_s8``). A product of two
-activations has its right side as weights that are not packed (``batch_matmul_job_s8``); packing them would take the CPU time in
-each run, and would pad them to whole blocks of mostly 128 channels. A recurrent layer's products of the inputs do not wait for its
-state, so that those of many steps are one job; the CPU takes the steps with its accumulators.
+* A convolution of one group is a product of a matrix with one row for each output pixel; a fully connected layer is a
+product too. Both become ``conv_2d_job_s8``, a kernel with memory of its own for the operand and the results of the job.
+* A product of two activations becomes ``batch_matmul_job_s8``, whose right operand is used as weights without packing.
+Packing would take the CPU time in each run, and would pad the operand to whole blocks of mostly 128 channels. * In a
+recurrent layer, the products of the inputs do not depend on the state, so that those of many steps are one job. The CPU
+then computes the steps from the accumulators of the job.
 """
 
 from __future__ import annotations
@@ -29,25 +30,27 @@ RECURRENT = {
     "recurrent_s8": "recurrent_job_s8",
     "unidirectional_sequence_lstm_s8": "unidirectional_sequence_lstm_job_s8",
 }
-"""The kernels of recurrent layers whose products of the inputs are jobs, by the kernel without jobs."""
+"""The kernels of recurrent layers whose products of the inputs are jobs, by the kernels without jobs."""
 
 KERNELS = (JOB, MATMUL_JOB, *RECURRENT.values())
 
 _SUFFIX = "@job"
 
 MOST_RESULT_BYTES = 1 << 22
-"""The most bytes of results of a call's jobs, unless 16 rows have more. The number of jobs hardly falls with more, and the arena grows."""
+"""The largest number of bytes of results of a call's jobs, unless 16 rows have more. A larger limit hardly reduces the
+number of jobs, and the arena grows."""
 
 _LEAST_ROWS = 16
 
 UNSIGNED = 128
-"""The difference between a uint8 and an int8 of the same quantity."""
+"""The difference between the uint8 and the int8 stored value of the same real value."""
 
 RESULT_BYTES = 4
 """The bytes of an accumulator."""
 
 LINE_BYTES = 64
-"""The bytes of a line of the CPU's cache (Arm's manual of the Cortex-A55). Parts of a call's memory begin at one."""
+"""The size of a line of the CPU's cache in bytes (Arm's manual of the Cortex-A55). The parts of a call's memory are
+aligned to it."""
 
 
 def is_product(call: KernelCall) -> bool:
@@ -79,17 +82,18 @@ def by_jobs(edit: Edit) -> None:
 
 
 def _product_job(edit: Edit, call: KernelCall, target: Target) -> KernelCall | None:
-    """Return a convolution as jobs, in the form of weights that takes the fewest cycles; None if a job has no form for it."""
+    """Return a convolution as jobs, with the form of weights that takes the fewest cycles; None if its weights have no
+    form for jobs."""
     forms = [(weights.nbytes, _job(edit, call, weights)) for weights in _weights(call, target.jobs)]
     forms += [(-1, rescaled) for _, made in forms if (rescaled := _rescaled_by_npu(edit, made)) is not None]
     return min(forms, key=lambda form: (call_cost(form[1], target).cycles, form[0]), default=(0, None))[1]
 
 
 def _weights(call: KernelCall, facts: Jobs | None) -> list[JobWeights]:
-    """Return the call's weights in each form that a job may have for them, int8 first.
+    """Return the weights of a call in each form that a job may have, int8 first.
 
-    Weights from -8 to 7 are int4 weights with decode scales of 1.0, which decode without a rounding. Others may be int4 weights in groups that
-    have been decoded as the NPU decodes them.
+    Weights from -8 to 7 are also int4 weights with decode scales of 1.0, which decode without a rounding. Other weights
+    are also int4 weights if they equal what the NPU decodes from 4-bit values in groups.
     """
     assert facts is not None
     weights = call.constants["weights"]
@@ -105,7 +109,7 @@ def _weights(call: KernelCall, facts: Jobs | None) -> list[JobWeights]:
 
 
 def _job(edit: Edit, call: KernelCall, packed: JobWeights) -> KernelCall:
-    """Return the call as jobs with these weights."""
+    """Return the call computed by jobs that use the weights ``packed``."""
     form = jobs.release(packed.release)
     copied = not form.kind_in_header or not _is_in_place(edit, call, packed)
     pixels = math.prod(call.views["output"].extents[:3])
@@ -136,10 +140,12 @@ def _job(edit: Edit, call: KernelCall, packed: JobWeights) -> KernelCall:
 
 
 def _rescaled_by_npu(edit: Edit, call: KernelCall) -> KernelCall | None:
-    """Return a call with jobs whose results of 1 byte the NPU rescales. None where that is not asked for, or the jobs have no such form: int4
-    weights, results of several jobs to be added, operands of uint8, and bounds of the output within those of int8.
+    """Return the call with jobs whose results the NPU rescales to 1 byte. Return None if the options don't ask for
+    that, or if the jobs have no such form.
 
-    The biases have the output's zero point, so that word 10 of the header is 0, and it does not matter whether the NPU adds the word.
+    There is no such form for int4 weights, for several jobs whose results are added, for uint8 operands, and for bounds
+    of the output tighter than int8's. The biases include the output's zero point. Word 10 of the header is then 0, so
+    that it does not matter whether the NPU adds this word.
     """
     p, packed, requant, table = call.params, *(call.constants[name] for name in ("weights", "requant", "job"))
     assert isinstance(packed, JobWeights)
@@ -168,7 +174,7 @@ def _rescaled_by_npu(edit: Edit, call: KernelCall) -> KernelCall | None:
 
 
 def job_table(packed: JobWeights, biases: NDArray[np.int32], form: jobs.Release) -> NDArray[np.int32]:
-    """Return rows of biases, of zeros and of factors for all channels of jobs."""
+    """Return the table that jobs read for all channels: rows of biases, of zeros and of factors, as int32 words."""
     table = np.zeros((3, packed.channels), np.int32)
     table[0, : len(biases)] = biases
     if not form.kind_in_header:
@@ -242,20 +248,21 @@ def whole_lines(size: int) -> int:
 
 
 def _lines_join(edit: Edit, view: View, pitch: int, line_pitch: int, depth: int) -> bool:
-    """Return whether lines of ``depth`` elements follow each other in the view, in memory that the NPU reads."""
+    """Return whether the lines of ``depth`` elements of a view follow one another without gaps, in memory that the NPU
+    reads."""
     batch = view.pitches[0] if view.extents[0] > 1 else 0
     aligned = all(value % jobs.MACS == 0 for value in (depth, view.offset, batch))
     return aligned and pitch == 1 and line_pitch == depth and not _is_outside(edit, view)
 
 
 def _is_outside(edit: Edit, view: View) -> bool:
-    """Return whether the view's tensor may lie in memory that is not the driver's."""
+    """Return whether the tensor of the view may be in memory that is not the driver's own."""
     storage = edit.storages[view.tensor]
     return storage.constant is not None or storage.state is not None or (storage.is_border and edit.io == CALLER)
 
 
 def known_sizes(facts: Jobs) -> jobs.KnownSizes:
-    """Return the K that a chip's file states as right and as wrong."""
+    """Return the values of K that a chip's file states as computed right, and those that it states as computed wrong."""
     return jobs.KnownSizes(frozenset(map(int, facts.right_k.value)), frozenset(map(int, facts.wrong_k.value)))
 
 
@@ -265,7 +272,8 @@ def _bytes(size: int) -> tuple[tuple[int, int, int, int], tuple[int, int, int, i
 
 
 def _is_in_place(edit: Edit, call: KernelCall, packed: JobWeights) -> bool:
-    """Return whether the rows of the operand follow each other in the input, in memory that the NPU reads."""
+    """Return whether the job can read its operand in the input itself: the rows of the operand follow one another there
+    without gaps, in memory that the NPU reads."""
     p, view = call.params, call.views["input"]
     point = (p["kernel_h"], p["kernel_w"], p["stride_h"], p["stride_w"], p["pad_top"], p["pad_left"]) == (
         1,

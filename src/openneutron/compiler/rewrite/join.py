@@ -118,8 +118,8 @@ def joined_call(first: KernelCall, second: KernelCall, operand: str) -> KernelCa
 
 
 def _viewing(call: KernelCall, between: View) -> KernelCall:
-    """Return an element-by-element call in the shape in which its input was written, if its tensors have no gaps;
-    otherwise return the call unchanged."""
+    """Return an element-by-element call with its views in the shape in which its input was written. If its tensors have
+    gaps, or for other calls, return the call unchanged."""
     views = call.views.values()
     if any(math.prod(view.extents) != math.prod(between.extents) or not view.is_dense for view in views):
         return call
@@ -130,7 +130,7 @@ def _viewing(call: KernelCall, between: View) -> KernelCall:
 
 
 def exchanged_operands(call: KernelCall) -> KernelCall | None:
-    """Return the sum or product with its two operands exchanged; None for a difference."""
+    """Return the sum or product with its two operands exchanged; None for a difference, which depends on their order."""
     if call.params.get("b_multiplier", 1) < 0:
         return None
     pairs = [(f"a_{name}", f"b_{name}") for name in _EXCHANGEABLE if f"a_{name}" in call.params]
@@ -180,8 +180,8 @@ def join_products(edit: Edit) -> None:
 
 
 def _product_behind(edit: Edit, place: int) -> tuple[int, KernelCall] | None:
-    """Return the place and the call of the product of an excitation's image and result, with the result as second
-    operand; None if no such product is the only reader of the result."""
+    """Return the place and the call of the product that multiplies the excitation's image by its result, with the
+    result as second operand. Return None if the result has other readers or no such product."""
     image, gate, reader = edit[place].views["input"], edit[place].views["output"], edit.only_reader(place)
     if reader is None or edit[reader[0]].kernel != "mul_s8":
         return None
@@ -197,7 +197,8 @@ def _product_behind(edit: Edit, place: int) -> tuple[int, KernelCall] | None:
 
 
 def _block(edit: Edit, excitation: KernelCall, product: KernelCall) -> KernelCall:
-    """Return one call of an excitation and the product. The excitation's result is its scratch ``gate``."""
+    """Return one call that computes an excitation and the product with its image. The excitation's result becomes the
+    scratch buffer ``gate``."""
     prefix = rows.KERNEL_BY_NAME[BLOCK].traits.parts[1].prefix
     extents = four((1, 1, 1, excitation.views["output"].extents[3]))
     gate = View(edit.store(f"{product.name}/gate", extents[3]), extents, dense_pitches(extents))
@@ -212,8 +213,8 @@ def _block(edit: Edit, excitation: KernelCall, product: KernelCall) -> KernelCal
 
 
 def _pattern(edit: Edit, place: int) -> list[int | None] | None:
-    """Return the places of the parts of the excitation whose mean is at ``place``; a place is None if its
-    optional table is missing. Return None if there is no such excitation."""
+    """Return the places of the parts of the excitation whose mean is at ``place``, with None for an optional look-up
+    that is missing. Return None if there is no excitation there."""
     found: list[int | None] = [place]
     at = place
     for part in rows.KERNEL_BY_NAME[KERNEL].traits.parts[1:]:
@@ -226,8 +227,8 @@ def _pattern(edit: Edit, place: int) -> list[int | None] | None:
 
 
 def _behind(edit: Edit, at: int, kernel: str) -> int | None:
-    """Return the place of the call of ``kernel`` that is the only reader of a call's result; None if there is
-    none. Its operand and its result must be lines of channels."""
+    """Return the place of the call of ``kernel`` that is the only reader of the result of the call at ``at``; None if
+    there is none. The operand and the result of that call must be lines of channels."""
     reader = edit.only_reader(at)
     if reader is None or edit[reader[0]].kernel != kernel or reader[1] != "input":
         return None
@@ -326,7 +327,8 @@ def _takes_passes(call: KernelCall) -> bool:
 
 
 def _both(call: KernelCall, passes: Passes, tensor: str) -> tuple[KernelCall, KernelCall]:
-    """Return the calls of both passes. ``tensor`` is the name of the tensor for the statistics."""
+    """Return the calls of the first and the second pass of a norm. ``tensor`` is the name of the tensor with the
+    statistics, which the first one writes."""
     source = call.views["input"]
     _, height, width, channels = source.extents
     size = -(-height // passes.blocks)
@@ -347,8 +349,8 @@ def _both(call: KernelCall, passes: Passes, tensor: str) -> tuple[KernelCall, Ke
 
 
 def _before(edit: Edit, place: int) -> int | None:
-    """Return the place of the call whose result only the norm reads, if that call can be computed again;
-    otherwise None."""
+    """Return the place of the call that computes the norm's input, if the norm is its only reader and the call can be
+    computed again; otherwise None."""
     writer = edit.writer(edit[place].views["input"].tensor)
     if writer is None or writer >= place or edit[writer].has_states or edit.only_reader(writer) is None:
         return None
@@ -361,8 +363,11 @@ def _before(edit: Edit, place: int) -> int | None:
 
 
 def computed_again(edit: Edit) -> None:
-    """Compute each pointwise call without weights again before each group of its readers, if it has several
-    groups. Its inputs must be live until the last group, so that no memory is added for them."""
+    """Recompute the result of each pointwise call without weights for each group of its readers, if there are several
+    groups, so that it need not stay in memory between them.
+
+    The inputs of the call must be live until the last group anyway, so that no memory is added for them.
+    """
     ahead: dict[int, KernelCall] = {}
     for place in range(len(edit)):
         groups = _groups(edit, place)
@@ -381,8 +386,9 @@ def computed_again(edit: Edit) -> None:
 
 
 def _groups(edit: Edit, place: int) -> list[list[Use]]:
-    """Return the readers of a call's result in groups. Readers that follow one another and whose own results are
-    needed whole are one group. The list is empty if the call can't be recomputed, or if that gains nothing."""
+    """Return the readers of a call's result, divided into groups: readers that are neighbours in the list, and whose
+    own results are needed whole, form one group. Return no groups if the call can't be recomputed, or if that saves
+    no memory."""
     call = edit[place]
     readers = edit.readers_of_result(place)
     if not readers or call.traits.channels is not None or not goes_by_position(call):
@@ -479,8 +485,8 @@ def _merged(edit: Edit, group: Sequence[int]) -> dict[int, KernelCall | None] | 
 
 
 def side_by_side(members: Sequence[KernelCall], own: Sequence[int], output: View) -> KernelCall:
-    """Return one call that computes the layers ``members`` side by side into ``output``. ``own`` has the number
-    of output channels of each layer."""
+    """Return one call that computes the linear layers ``members`` into adjacent channels of ``output``. ``own`` has the
+    number of output channels of each layer."""
     row = rows.KERNEL_BY_NAME[LINEAR]
     constants: dict[str, Array] = {}
     for key in members[0].constants:
@@ -499,9 +505,9 @@ def side_by_side(members: Sequence[KernelCall], own: Sequence[int], output: View
 
 
 def _part(view: View, channels: int, of: int, first: int) -> View | None:
-    """Return a view of dense rows of ``channels`` channels, moved to rows of ``of`` channels where these channels
-    begin at ``first``. Return None if no view describes the same elements there, or if an element has several
-    bytes."""
+    """Restate a view of dense rows of ``channels`` channels for a wider tensor: rows of ``of`` channels, in which these
+    channels begin at ``first``. Return None if no view describes the same elements there, or if an element has
+    several bytes."""
     if view.element_bytes != 1:
         return None
     row, start = divmod(view.offset, channels)
@@ -522,7 +528,7 @@ def _part(view: View, channels: int, of: int, first: int) -> View | None:
 CHAINED: Mapping[tuple[str, str], str] = {
     row.traits.chain: row.name for row in rows.KERNELS if row.traits.chain is not None
 }
-"""The kernel that runs two others through a scratch buffer, by the names of the two."""
+"""The kernel that runs two kernels one after the other through a scratch buffer, by the names of the two."""
 
 _PARTS = frozenset(kernel for pair in CHAINED for kernel in pair)
 _ENDS = ("input", "output")
@@ -561,8 +567,8 @@ def chain(edit: Edit, last_first: bool = True) -> None:
 
 
 def _chained(edit: Edit, first: KernelCall, second: KernelCall) -> KernelCall | Cause:
-    """Return the chained call, or the cause why the calls stay apart: the second call is over an image, or it reads other
-    places than the first one writes."""
+    """Return the call that runs both calls, or the cause why they stay apart: the second call is over an image, or it
+    reads other positions than the first one writes."""
     kernel = CHAINED[first.kernel, second.kernel]
     source = second.views["input"]
     if source.extents[1] > 1 or any(_strides(second)):
@@ -594,8 +600,8 @@ def macs_of_channel(call: KernelCall) -> int:
 
 
 def _reading_as(call: KernelCall, source: View) -> KernelCall:
-    """Return the call in the shape in which its result is read, if it has a single operand and computes each
-    position from the same position; otherwise return the call unchanged."""
+    """Return a call with a single operand, which computes each position from the same position, with its views in the
+    shape in which its result is read. Return other calls unchanged."""
     views = (call.views["input"], call.views["output"])
     same = all(view.is_dense and view.extents[3] == source.extents[3] for view in views)
     if len(call.views) > len(views) or not same or not isinstance(call.traits.access("input"), SameRow):

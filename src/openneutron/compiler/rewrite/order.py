@@ -26,23 +26,22 @@ from openneutron.isa import aligned
 from openneutron.options import CALLER
 
 STEPS = 1 << 16
-"""The approximate number of steps from one set to a larger one that a search may take. Each size of sets has an
-equal share of them; the best set of a size may take all of its steps."""
+"""The approximate number of transitions, from a set of calls to one with one more call, that a search may take. Each
+size of sets gets an equal share; the best set of a size may take all of its transitions."""
 
 MOST_CALLS = 512
-"""The largest number of calls that are reordered; a longer list keeps its order. Splitting one tensor into a
-thousand makes a longer list."""
+"""The largest number of calls that are reordered; a longer list keeps its order. Lists get longer when tensors are
+split, some into a thousand pieces."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """The dependences between calls. A set of calls is a bit mask.
+    """The dependences between calls, for the search for an order. A set of calls is a bit mask.
 
-    ``before`` has for each call the calls that must be done first, and ``touched`` the storages that it reads or
-    writes.
-
-    ``users`` has for each storage the calls that access it; an output has one user more, which is never done. ``sizes``
-    are bytes. ``from_start``: the storage is live before the first call, as inputs are.
+    ``before`` has for each call the set of calls that must precede it, and ``touched`` the indices of the storages that
+    it reads or writes. ``users`` has for each storage the set of calls that access it; a storage that is live after the
+    run has one more user, which is never done. ``sizes`` has the bytes of each storage. ``from_start`` is True for a
+    storage that is live before the first call, as inputs are.
     """
 
     before: tuple[int, ...]
@@ -57,7 +56,7 @@ class Flow:
         return sum(size for size, there in zip(self.sizes, self.from_start, strict=True) if there)
 
     def step(self, done: int, call: int, live: int) -> tuple[int, int]:
-        """Return the bytes live during a call, and the bytes live after it. ``done`` are the calls before it,
+        """Return the bytes live during a call, and the bytes live after it. ``done`` is the set of calls before it, and
         ``live`` the bytes live after those."""
         after = done | 1 << call
         most = live
@@ -145,8 +144,8 @@ def _arena_bytes(storage: Storage, io: str) -> int:
 
 
 def stays(flow: Flow) -> bool:
-    """Return whether the given order is kept: each call needs the one before it, or there are more than
-    MOST_CALLS calls."""
+    """Return whether the given order is kept: because it is the only one (each call needs the one before it), or
+    because there are more than MOST_CALLS calls."""
     return len(flow.before) > MOST_CALLS or all(
         needed >> number - 1 & 1 for number, needed in enumerate(flow.before) if number
     )
@@ -163,9 +162,11 @@ def order_of_least_peak(flow: Flow) -> tuple[int, ...]:
 
 
 def order_of_least_sum(flow: Flow, peak_bytes: int) -> tuple[int, ...] | None:
-    """Return the order with the smallest sum of live bytes over all calls, of those with a peak of at most
-    ``peak_bytes``. Return None if the search finds none. Such an order computes one branch after the other, which
-    suits cascades."""
+    """Return, of the orders with a peak of at most ``peak_bytes``, the one with the smallest sum of live bytes over all
+    calls that the search finds; None if it finds none.
+
+    Such an order computes one branch after the other, which suits cascades.
+    """
     return _search(flow, peak_bytes, by_peak=False)
 
 
@@ -196,14 +197,14 @@ def order_by_depth(flow: Flow) -> tuple[int, ...]:
 
 
 _Key = tuple[int, ...]
-"""The quantity that is minimized: (peak, sum) or (sum,) of the live bytes."""
+"""The quantity that the search minimizes: (peak, sum) or (sum,) of the live bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Done:
-    """A set of calls that are done, with its best order: the order of ``earlier``, and then ``last``.
+    """A set of calls that are done, and its best order: that of the set ``earlier``, followed by the call ``last``.
 
-    ``live``: the bytes live after the set. ``ready``: the calls that can come next.
+    ``live`` are the bytes live after the set, and ``ready`` is the set of calls that can come next.
     """
 
     key: _Key
@@ -271,7 +272,7 @@ def _steps(flow: Flow, done: int, state: _Done, by_peak: bool) -> list[tuple[int
 
 
 def _ready(flow: Flow, done: int, ready: int, followers: Sequence[int]) -> int:
-    """Return ``ready``, and those of ``followers`` whose predecessors are all in ``done``."""
+    """Return the set ``ready``, extended by those of ``followers`` all of whose predecessors are in the set ``done``."""
     for other in followers:
         if not flow.before[other] & ~done:
             ready |= 1 << other
@@ -279,7 +280,8 @@ def _ready(flow: Flow, done: int, ready: int, followers: Sequence[int]) -> int:
 
 
 def _thinned(level: dict[int, _Done], share: int) -> dict[int, _Done]:
-    """Return the best sets of a level, at least one. Their number is the one with which the search takes about ``share`` steps to the next level."""
+    """Return the best sets of a level, at least one, and so many that going on from them takes about ``share``
+    transitions."""
     if sum(state.ready.bit_count() for state in level.values()) <= share:
         return level
     best = sorted(level.items(), key=lambda each: (each[1].key, each[1].live, each[0]))

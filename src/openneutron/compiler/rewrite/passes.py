@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The passes over kernel calls in one table, in the order they run, and the lists of calls that they make.
 
-A row states which calls a pass needs, the group of lists in which the pass runs, and its edit. Passes of the group
-``ALWAYS`` run over every list. The other groups are choices: the search compiles lists with them and without them, and
-takes the fastest that fits. ``VARIANTS`` has the groups of each list for whole tensors. For cascades a row states
-``routes``: sequences of passes, each of which makes one more list from a variant.
+A row of ``PASSES`` states which calls a pass needs, its group, and its edit. The group decides for which lists of calls
+the pass runs. Passes of the group ``ALWAYS`` run over every list. The other groups are choices: the search compiles
+lists with them and without them, and takes the fastest that fits. ``VARIANTS`` has the groups for each list that is
+computed on whole tensors. For cascades a row states ``routes``: sequences of passes, each of which makes one more list
+from a variant.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Family(Enum):
 
 
 class Group(Enum):
-    """The lists of calls in which a pass runs; the value names them."""
+    """The lists of calls over which a pass runs. The value is the name of the group in reports."""
 
     ALWAYS = "every list"
     VIEWS = "lists with copies as views"
@@ -57,19 +58,18 @@ class Group(Enum):
 
 
 Route = tuple[str, ...]
-"""Names of passes that run one after the other. IN_PLACE is the step that puts results into the memory of their
-operands."""
+"""Names of passes that run one after the other. The step IN_PLACE assigns results to the memory of their operands."""
 
 IN_PLACE, IN_PLACE_CHAINED = "results in place", "results in place, chained"
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """A pass over kernel calls. ``calls`` names the calls that it needs; ``needs`` returns whether a call is one of
-    them.
+    """A pass over kernel calls. ``calls`` is the name, for reports, of the calls that it needs; ``needs`` returns
+    whether a call is one of them.
 
-    ``routes`` make lists of calls for cascades. A route makes a list if each of its passes changes calls. Passes that
-    only restate calls (``restates``) may change none.
+    A list of calls for cascades is made for each of ``routes`` on which every pass changes calls. A pass that only
+    restates calls (``restates``) may change none.
     """
 
     name: str
@@ -129,8 +129,8 @@ class Passes:
         return made
 
     def follow(self, route: Route, given: CallList, made: dict[Route, CallList | None]) -> CallList | None:
-        """Return the list at the end of a route; None if one of its passes does not apply. ``made`` has the lists
-        of routes that are known, and gets the new ones."""
+        """Return the list that the passes of a route make; None if one of them does not apply. ``made`` caches the
+        lists of routes, and is updated."""
         if not route:
             return given
         if route not in made:
@@ -182,8 +182,8 @@ def _has_passes(call: KernelCall) -> bool:
 
 
 def _two_passes(edit: Edit, share: int) -> None:
-    """Compute norms in two passes. The call before a norm is computed again if its result has at least 1 /
-    ``share`` of the bytes of the largest norm's input; with 0, it is always computed again."""
+    """Compute norms in two passes. The call before a norm is computed again if its result has at least 1 / ``share`` of
+    the bytes of the largest input of a norm; with a ``share`` of 0, it is always computed again."""
     sizes = join.norm_bytes(edit.given.calls, edit.storages)
     join.in_two_passes(edit, max(sizes, default=0) // share if share else 0)
 
@@ -358,10 +358,11 @@ def selections(
 def with_jobs(
     selected: Sequence[Selection], apart: Callable[[], Sequence[Selection]], passes: Passes
 ) -> list[Selection]:
-    """Return the selections with products as jobs, without duplicates. The target of ``passes`` has the facts about jobs.
+    """Return the selections with matrix products as jobs of the NPU's driver, without duplicates. The target of
+    ``passes`` has the facts about jobs.
 
-    Where a selection has attention, the selections of ``apart`` follow. In these the products of attention are calls of their own, which
-    can be jobs.
+    If a selection has attention calls, the selections of ``apart`` follow. In these the products of attention are
+    separate calls, which can be jobs.
     """
     if any(_is_attention(call) for _, calls in selected for call in calls):
         selected = [*selected, *apart()]
@@ -415,8 +416,8 @@ def for_cascades(given: CallList, storages: Storages, passes: Passes) -> Iterato
 
 
 def of_one_order(calls: Sequence[KernelCall], storages: Storages, passes: Passes = ALL) -> list[CallList]:
-    """Return the lists for cascades that keep the order of ``calls``: with every sequence by rows; unchanged, if
-    that may suit cascades better; and batch by batch, if that divides a tensor."""
+    """Return the lists for cascades that keep the order of ``calls``: one with every sequence stated by rows; one
+    unchanged, if that may suit cascades better; and one computed batch by batch, if that divides a tensor."""
     given = CallList(tuple(calls), storages)
     found = [given]
     turned = passes.run("sequences", given)
@@ -431,8 +432,8 @@ def of_one_order(calls: Sequence[KernelCall], storages: Storages, passes: Passes
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """The effect of a pass on all lists of a graph: the names of the calls that it made, and of those that it
-    left unchanged, by cause."""
+    """The effect of one pass on a graph, over all of its lists: the names of the calls that it made, and the names of
+    those that it left unchanged, by cause."""
 
     row: Pass
     made: tuple[str, ...]
@@ -450,7 +451,7 @@ class Explained:
         }
 
     def __str__(self) -> str:
-        """Return the calls that were made in words, or the causes why there are none."""
+        """Return a text that names the calls that were made, or the causes why there are none."""
         if self.made:
             return f"made {_some(self.made)}"
         causes = {
@@ -466,7 +467,7 @@ class Explained:
 
 
 def _some(names: Sequence[str]) -> str:
-    """Return the first three names and the number of further ones."""
+    """Return a text with the first three names and the number of further ones."""
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 

@@ -45,15 +45,15 @@ def by_rows(edit: Edit) -> None:
 
 
 def is_sequence(call: KernelCall) -> bool:
-    """Return whether the call has one row of several columns, in all of its tensors."""
+    """Return whether all tensors of the call have a single row with several columns."""
     views = call.views.values()
     long = any(view.extents[2] > 1 for view in views)
     return long and call.traits.exchanged is not None and all(view.extents[1] == 1 for view in views)
 
 
 def apart(given: CallList) -> bool:
-    """Return whether each tensor is a sequence to all calls that access it, or to none of them. If so, restating
-    every sequence by rows takes no call out of a cascade."""
+    """Return whether each tensor is a sequence for all calls that access it, or for none of them. Then every sequence
+    can be restated by rows without removing a call from a cascade."""
     seen: dict[str, bool] = {}
     for call in given.calls:
         sequence = is_sequence(call)
@@ -78,12 +78,12 @@ def turned(call: KernelCall) -> KernelCall:
 
 
 Rows = tuple[int, int]
-"""The number of batches of a tensor, and the number of rows of a batch."""
+"""The number of batches of a tensor, and the number of rows in each batch."""
 
 
 def with_rows_of_neighbours(edit: Edit) -> None:
-    """Restate each pointwise call with the batches and rows in which another call accesses its output or an
-    input."""
+    """Restate each pointwise call with the batches and rows with which another call accesses its output or one of its
+    inputs."""
     calls, storages = edit.given.calls, edit.storages
     made = list(calls)
     known: dict[str, Rows] = {}
@@ -114,7 +114,8 @@ def goes_by_position(call: KernelCall) -> bool:
 def _by_position(call: KernelCall) -> bool:
     """Return whether each position of the output depends only on the same position of each input and of scratch.
 
-    If a kernel's rows and columns may be exchanged, an operand of which it needs the same row is needed only in the same column too.
+    If a kernel's rows and columns may be exchanged, an operand that needs only the same row needs only the same column
+    too.
     """
     positions = {math.prod(view.extents[:3]) for view in call.views.values()}
     return (
@@ -134,7 +135,7 @@ def _sees_one_position(call: KernelCall, window: Window) -> bool:
 
 
 def _note(known: dict[str, Rows], call: KernelCall, storages: Storages) -> None:
-    """Record the batches and rows of each storage that the call accesses row by row, unless another call's are
+    """Record the batches and rows of each storage that the call accesses row by row, unless those of another call are
     recorded."""
     for name, view in call.views.items():
         storage = storages[view.tensor]
@@ -148,8 +149,8 @@ def _note(known: dict[str, Rows], call: KernelCall, storages: Storages) -> None:
 
 
 def _rows_of(view: View, size_bytes: int) -> Rows | None:
-    """Return the batches and rows of a tensor that a view accesses row by row; None if the view has one row, or
-    skips rows."""
+    """Return the batches and rows with which a view accesses its tensor row by row. Return None if the view has one
+    row, or skips rows."""
     batches, rows = view.extents[:2]
     part = size_bytes // batches
     fits = batches == 1 or view.pitches[0] == part
@@ -160,8 +161,8 @@ def _rows_of(view: View, size_bytes: int) -> Rows | None:
 
 
 def _stated(call: KernelCall, storages: Storages, known: dict[str, Rows]) -> KernelCall | None:
-    """Return the call with the batches and rows of its largest tensor whose rows are known and fit the call; None if
-    there is no such tensor. Of equally large tensors, the output comes first.
+    """Return the call with the batches and rows of its largest tensor for which ``known`` has them and whose numbers
+    fit the call. Return None if there is no such tensor. Among equally large tensors, the output comes first.
 
     A cascade gains most by the rows of the largest tensor, such as the one between the layers of a feed-forward block.
     """
@@ -179,7 +180,8 @@ def _stated(call: KernelCall, storages: Storages, known: dict[str, Rows]) -> Ker
 
 
 def _at_places(call: KernelCall, places: tuple[int, int, int]) -> KernelCall | None:
-    """Return the call with these batches, rows and columns; None if a view can't be stated with them."""
+    """Return the call with these numbers of batches, rows and columns. Return None if one of its views can't be
+    restated with them."""
     views: dict[str, View] = {}
     for field, view in call.views.items():
         pitches = reshaped(tuple(zip(view.extents[:3], view.pitches[:3], strict=True)), places)
@@ -209,7 +211,8 @@ MOST_COLUMNS = 16
 
 
 def patches_of_planes(edit: Edit) -> None:
-    """Compute each convolution in patches that reads a copy of an image from the planes of the image instead."""
+    """Let each convolution in patches read the planes of its image directly, in place of a copy that makes the channels
+    adjacent."""
     for place, call in enumerate(edit.given.calls):
         reader = edit.only_reader(place) if call.traits.function is Function.IDENTITY else None
         if reader is None or not _is_image(edit, call):
@@ -230,8 +233,8 @@ def _is_image(edit: Edit, copy: KernelCall) -> bool:
 
 
 def _window(call: KernelCall, name: str) -> Window | None:
-    """Return the window of a convolution that reads each element of its input once, in at most MOST_COLUMNS
-    output columns; otherwise None."""
+    """Return the window of a convolution that reads each element of its input once and has at most MOST_COLUMNS output
+    columns; None for other convolutions."""
     window, output = call.traits.access(name), call.views["output"]
     if name != only_input(call) or not isinstance(window, Window) or not window.summed:
         return None
@@ -245,7 +248,7 @@ def _window(call: KernelCall, name: str) -> Window | None:
 
 
 def _columns(call: KernelCall, window: Window, image: View) -> list[KernelCall]:
-    """Return a call for each column of the output."""
+    """Return one call for each column of the output of a convolution in patches."""
     name, (_, rows, _, planes) = only_input(call), image.extents
     batch, row, col, plane = image.pitches
     width = call.params[window.kernel[1]]
@@ -301,12 +304,12 @@ def _is_faster(pieces: Sequence[KernelCall], call: KernelCall, target: Target) -
 
 
 def has_window(call: KernelCall) -> bool:
-    """Return whether the columns of the call's input may be stated as channels."""
+    """Return whether the columns of the call's input can be stated as channels (``merge_columns``)."""
     return _summed_window(call) is not None
 
 
 def _summed_window(call: KernelCall) -> Window | None:
-    """Return the window of the call's input if its columns may be stated as channels; otherwise None."""
+    """Return the window of the call's input if the columns of that input can be stated as channels; otherwise None."""
     window = call.traits.access(only_input(call))
     return window if isinstance(window, Window) and window.summed else None
 
@@ -355,8 +358,8 @@ def _piece(call: KernelCall, side: str, span: Span, source: View, params: dict[s
 
 
 def _merged(packing: Packing, constant: Constant) -> Constant:
-    """Return weights [output, height, width, input] as [output, height, 1, width * input]; other constants are
-    returned unchanged."""
+    """Return weights [output, height, width, input] with their columns merged into the inputs, as [output, height, 1,
+    width * input]. Other constants are returned unchanged."""
     if not isinstance(constant, np.ndarray) or packing is not Packing.WEIGHT_BLOCKS:
         return constant
     outputs, height, _, _ = constant.shape

@@ -38,9 +38,10 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A step in which call number ``call`` computes rows [row0 + i*step, row1 + i*step) of its output, clipped to the output.
+    """A step in which call number ``call`` computes rows [row0 + i * step, row1 + i * step) of its output, clipped to
+    the output.
 
-    i is the iteration of the loop around the step, from 0.
+    i is the iteration of the loop around the step, from 0; outside a loop it is 0.
     """
 
     call: int
@@ -54,7 +55,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A step that waits for the copies of a channel."""
+    """A step that waits until all copies on a channel of the copy engine have ended."""
 
     channel: int = 0
 
@@ -75,9 +76,11 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """A step that starts the copy of a call's constants to the byte address ``destination``.
+    """A step that starts the copy of a call's constants to the byte address ``destination``, which counts from the
+    start of the arena.
 
-    An address past the end of the arena is in the prefetch buffer. In a tiled schedule every address is.
+    An address past the end of the arena is in the prefetch buffer. In a tiled schedule all addresses are in the
+    prefetch buffer.
     """
 
     call: int
@@ -159,10 +162,10 @@ def whole_schedule(calls: Sequence[KernelCall]) -> Schedule:
 
 
 def constant_operands(call: KernelCall, storages: Storages, kept: bool = False) -> dict[str, bytes]:
-    """Return the bytes of the call's operands that are constants, by the names of their storages.
+    """Return the bytes of those operands of a call that are constants, by the names of their storages.
 
-    An operand is returned whole, even if the call's view covers only a part of it. With ``kept``, return the operands that are never
-    copied whole, since the kernel itself copies the parts that it reads; otherwise return the other operands.
+    An operand is returned whole, even if the call's view covers only a part of it. With ``kept``, return only operands
+    from which the kernel itself copies the parts that it reads; otherwise only the other operands.
     """
     names = (name for name in call.views if (name in call.traits.copied_by_kernel) == kept)
     operands = (storages[call.views[name].tensor] for name in names)
@@ -170,7 +173,8 @@ def constant_operands(call: KernelCall, storages: Storages, kept: bool = False) 
 
 
 def fetched_sizes(schedule: Schedule, storages: Storages) -> dict[int, int]:
-    """Return the bytes of SRAM for the constants of each call that has constants, by the call's index."""
+    """Return the bytes of SRAM that the constants of each call take, by the call's index. Calls without constants have
+    no entry."""
     sizes = {index: fetched_bytes(call, storages) for index, call in enumerate(schedule.calls)}
     return {index: size for index, size in sizes.items() if size}
 
@@ -182,7 +186,8 @@ def fetched_bytes(call: KernelCall, storages: Storages) -> int:
 
 
 def kept_bytes(schedule: Schedule, storages: Storages) -> int:
-    """Return the bytes of all constant operands that are never copied whole (``copied_by_kernel``). Equal operands count once."""
+    """Return the total size in bytes of the constant operands that are never copied whole (``copied_by_kernel``). Equal
+    operands count once."""
     kept = (constant_operands(call, storages, kept=True).values() for call in schedule.calls)
     return sum(aligned(len(constant)) for constant in dict.fromkeys(itertools.chain(*kept)))
 
@@ -214,7 +219,7 @@ def durations(schedule: Schedule, target: Target) -> dict[Step, int]:
 
 
 def spent_on_calls(schedule: Schedule, target: Target) -> list[tuple[int, int]]:
-    """Return for each call of the schedule the number of its runs, and the sum of their cycles."""
+    """Return for each call of the schedule how often it runs, and the sum of the cycles of these runs."""
     runs, cycles = [0] * len(schedule.calls), [0] * len(schedule.calls)
     for step in schedule.steps:
         count, parts = (step.count, step.body) if isinstance(step, Loop) else (1, (step,))
@@ -226,7 +231,7 @@ def spent_on_calls(schedule: Schedule, target: Target) -> list[tuple[int, int]]:
 
 
 def runs_of_calls(schedule: Schedule) -> list[tuple[int, int]]:
-    """Return for each call of the schedule the number of its runs, and the rows of its output that they compute together."""
+    """Return for each call of the schedule how often it runs, and the sum of the output rows of these runs."""
     runs, computed = [0] * len(schedule.calls), [0] * len(schedule.calls)
     for step in schedule.steps:
         count, parts = (step.count, step.body) if isinstance(step, Loop) else (1, (step,))
@@ -249,10 +254,10 @@ def copy_cycles(schedule: Schedule, sizes: Mapping[int, int], target: Target) ->
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Cuttable:
-    """A call, and its division into pieces of whole blocks of 8 output channels.
+    """A call that can be divided into pieces by output channels, in whole blocks of 8 channels.
 
-    A call can't be divided if its kernel does not allow it, if it computes channel by channel or in several groups, or if it reads a
-    constant operand.
+    A call has a single piece if its kernel does not allow a division, if it computes channel by channel or in several
+    groups, or if it reads a constant operand.
     """
 
     call: KernelCall
@@ -286,9 +291,11 @@ def edges(blocks: int, count: int) -> Iterator[tuple[int, int]]:
 
 
 def split_calls(schedule: Schedule, storages: Storages, counts: Mapping[int, int]) -> Schedule:
-    """Return the schedule in which call ``index`` is divided into ``counts[index]`` pieces by output channels.
+    """Return the schedule in which each call ``index`` of ``counts`` is divided into ``counts[index]`` pieces by output
+    channels.
 
-    Each piece reads the whole input and writes its channels of the output. A call that the schedule runs in stripes can't be divided.
+    Each piece reads the whole input and writes its own channels of the output. A call that the schedule runs in stripes
+    can't be divided.
     """
     calls: list[KernelCall] = []
     places: dict[int, range] = {}
@@ -326,8 +333,8 @@ def _moved(step: Step, places: dict[int, range]) -> Iterator[Step]:
 class CopyEngine:
     """The state of the copy engine at the time ``now``, in cycles from the start of the run.
 
-    The copies of all tiles started so far end at the time ``moved``. The copies of all constants started so far take ``asked``
-    cycles, of which ``fetched`` have passed.
+    ``moved`` is the time at which all copies of tiles that were started have ended. ``asked`` is the sum of the cycles
+    of all copies of constants that were started, and ``fetched`` the part of this sum that has passed.
     """
 
     now: int = 0
@@ -336,7 +343,7 @@ class CopyEngine:
     fetched: int = 0
 
     def advance(self, now: int) -> None:
-        """Advance to the time ``now``, and copy constants in the cycles without tiles."""
+        """Advance the time to ``now``. Copies of constants progress in the cycles in which no tile is copied."""
         free = now - max(self.now, self.moved)
         if free > 0:
             self.fetched = min(self.asked, self.fetched + free)
@@ -348,7 +355,8 @@ class CopyEngine:
         return self.moved
 
     def fetch(self, cycles: int) -> int:
-        """Start the copy of a constant that takes ``cycles``. Return a number that ``arrival`` turns into the time of its end."""
+        """Start the copy of a constant that takes ``cycles``. Return a number from which ``arrival`` computes the time
+        at which the copy ends."""
         self.asked += cycles
         return self.asked
 
@@ -364,10 +372,8 @@ class CopyEngine:
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """The time of one step. ``spent`` are the cycles from the end of the previous step to its own end.
-
-    ``moving`` is the part of ``spent`` in which tiles are copied.
-    """
+    """The time of one step. ``spent`` are the cycles from the end of the previous step to the end of this one, and
+    ``moving`` those of them in which tiles are copied."""
 
     spent: int
     moving: int
@@ -400,9 +406,9 @@ class Timeline:
         return times
 
     def _moving(self, before: int, moved: int) -> int:
-        """Return the cycles in which tiles were copied from the time ``before`` until now.
+        """Return the number of cycles from the time ``before`` until now in which tiles were copied.
 
-        At the time ``before``, the copies of the tiles were expected to end at the time ``moved``.
+        ``moved`` is the time at which, at the time ``before``, the copies of tiles were expected to end.
         """
         engine, copied = self.engine, self._moved
         self._moved = 0
@@ -442,7 +448,8 @@ class Timeline:
 
 
 def overlapped_cycles(schedule: Schedule, sizes: Mapping[int, int], target: Target) -> int:
-    """Return the cycles of a run in which a port copies in the background; for ``sizes`` see ``Timeline``."""
+    """Return the cycles of a run in which copies run in parallel to kernels. ``sizes`` are the bytes of each call's
+    constants, by the call's index."""
     line = Timeline(schedule, sizes, target)
     line.run()
     return line.engine.now
