@@ -49,13 +49,13 @@ PROMPT, SUPPRESSED, SUPPRESSED_FIRST = "get_prompt_ids", "get_suppressed_ids", "
 class Interface:
     """The facts about a language model that its user needs.
 
-    * ``rows``: the most tokens of a run.
-    * ``context``: the positions of the cache.
-    * ``begin_token``: the token that begins a text, or None; ``end_tokens``: the tokens that end one.
-    * ``source``: the positions of an encoder's result and their values; None without an encoder.
-    * ``prompt``: the tokens in front of each text behind an encoder.
-    * ``tokenizer``: the identity of the model's tokenizer (``language.generation``); None where it was not known.
-    * ``suppressed``: tokens that are never chosen; ``suppressed_first``: those that are not the first one behind the prompt.
+    * ``rows``: the largest number of tokens in a run.
+    * ``context``: the number of positions in the cache.
+    * ``begin_token``: the token that begins a text, or None; ``end_tokens``: the tokens that end a text.
+    * ``source``: the rows and the columns of an encoder's result; None without an encoder.
+    * ``prompt``: the tokens that begin each text of a model with an encoder.
+    * ``suppressed``: tokens that are never chosen; ``suppressed_first``: tokens that are not chosen directly after the prompt.
+    * ``tokenizer``: the identity of the model's tokenizer (see ``generation.identity``); None if it is not known.
     """
 
     rows: int
@@ -79,7 +79,7 @@ class Interface:
         return FORMATS if self.source is None else (*FORMATS, *SOURCE_FORMATS)
 
     def methods(self) -> dict[str, int | bool | list[int]]:
-        """Return the constant methods of the ``.pte`` with their values."""
+        """Return the constant methods of the ``.pte``: a mapping from name to value."""
         made: dict[str, int | bool | list[int]] = {
             ROWS: self.rows,
             CONTEXT: self.context,
@@ -100,15 +100,16 @@ class Interface:
         return made | {name: list(tokens) for name, tokens in lists.items() if tokens}
 
     def payload(self, program: Program) -> Payload:
-        """Return the delegate payload with the program of this model."""
+        """Return the delegate payload that contains this model's program."""
         count = len(self.formats)
         return Payload(program, self.formats, (Format.CONTIGUOUS,), tuple(range(count)), (0,), count)
 
 
 def found(data: bytes, name: str) -> tuple[Interface, Program]:
-    """Return the interface and the program of the language model in a ``.pte``, whose file has this name in messages.
+    """Return the interface and the program of a language model in a ``.pte``.
 
-    Raises InvalidProgramError where the file is damaged, and InvalidModelError where it is no language model.
+    ``data`` has the bytes of the file, and ``name`` is its name in messages. Raises InvalidProgramError if the file is damaged, and
+    InvalidModelError if it is not a language model.
     """
     methods = pte.methods(data, name)
     facts = {method.name: _numbers(method) for method in methods}
@@ -141,7 +142,7 @@ def found(data: bytes, name: str) -> tuple[Interface, Program]:
 
 
 def is_language_model(data: bytes, name: str) -> bool:
-    """Return whether a ``.pte`` is a language model of this compiler. Raises InvalidProgramError where the file is damaged."""
+    """Return whether a ``.pte`` is a language model of this compiler. Raises InvalidProgramError if the file is damaged."""
     try:
         found(data, name)
     except InvalidModelError:
@@ -150,7 +151,7 @@ def is_language_model(data: bytes, name: str) -> bool:
 
 
 def timed_work(microcode: Microcode) -> Work:
-    """Return the products and the attention of a program for i.MX 95, whose time is modelled; empty for one of another chip."""
+    """Return the linear layers and attentions of a program for i.MX 95, whose time is modelled. For other chips the result is empty."""
     target = with_checksum(microcode.target)
     cores = target is not None and target.name.startswith(("imx95", "cortex-a55"))
     return work_of(microcode) if cores else ()
@@ -163,16 +164,16 @@ def _no_model(name: str, fact: str) -> InvalidModelError:
 
 
 def _numbers(method: pte.Method) -> tuple[int, ...]:
-    """Return the integers that a constant method returns; none where it is another method."""
+    """Return the integers that a constant method returns. The result is empty for any other method."""
     values = [method.values[index] for index in method.outputs]
     constant = not method.inputs and not method.instructions
     return tuple(value for value in values if isinstance(value, int)) if constant else ()
 
 
 class LanguageModel:
-    """A language model that is ready to run. Use it in a ``with`` statement, or call ``close``.
+    """A language model that is ready to run on the simulated NPU. Use it in a ``with`` statement, or call ``close``.
 
-    ``threads`` compute each kernel call together; None: as many as OPENNEUTRON_THREADS says, or 1.
+    ``threads`` is the number of threads that compute a kernel call together; None stands for the value of OPENNEUTRON_THREADS, or 1.
 
     Raises as ``found`` and ``Simulator`` do.
     """
@@ -185,7 +186,7 @@ class LanguageModel:
 
     @property
     def work(self) -> Work:
-        """Return the products and the attention of a program for i.MX 95, whose time is modelled; empty for one of another chip."""
+        """Return the linear layers and attentions of a program for i.MX 95, whose time is modelled. For other chips the result is empty."""
         return timed_work(self._simulator.microcode)
 
     @property
@@ -206,9 +207,9 @@ class LanguageModel:
         self._simulator.close()
 
     def listen(self, source: Floats) -> None:
-        """Let texts from now on follow from an encoder's result, float32 [positions, width]. The next run has to be at position 0.
+        """Set the encoder's result, float32 [positions, width], for all texts from now on. The next run must begin at position 0.
 
-        Raises InvalidOptionError where the model takes no such source.
+        Raises InvalidOptionError if the model takes no encoder's result, or one of another shape.
         """
         if source.shape != self.interface.source:
             takes = "takes none" if self.interface.source is None else f"takes {list(self.interface.source)}"
@@ -216,7 +217,10 @@ class LanguageModel:
         self._source = np.ascontiguousarray(source, np.float32)
 
     def _source_inputs(self, position: int) -> tuple[npt.NDArray[np.float32 | np.int64], ...]:
-        """Return the inputs behind tokens and span: a run at position 0 computes the keys and values of the source."""
+        """Return the program's inputs after tokens and span: the encoder's result and the span of its positions.
+
+        A run at position 0 computes the keys and values of all positions. Later runs compute none.
+        """
         if self.interface.source is None:
             return ()
         if self._source is None:
@@ -224,10 +228,10 @@ class LanguageModel:
         return self._source, np.array([0, 0 if position else len(self._source)], np.int64)
 
     def run(self, tokens: Sequence[int], position: int) -> Floats:
-        """Run tokens, the first of which has this position, and return the logits of the last one: float32 [vocabulary].
+        """Run the program on tokens, and return the logits of the last token: float32 [vocabulary].
 
-        The cache has the tokens before ``position``. Raises InvalidOptionError for tokens or positions that the model does not have; the
-        cache is then as before.
+        ``position`` is that of the first token. The cache must have the tokens before it. Raises InvalidOptionError for a token or a position
+        that the model does not have; the cache is then unchanged.
         """
         facts = self.interface
         if not 1 <= len(tokens) <= facts.rows:

@@ -46,27 +46,28 @@ TOKENS, SPAN, LOGITS = "tokens", "span", "logits"
 SOURCE, SOURCE_SPAN = "source", "source_span"
 
 TOGETHER, TOGETHER_IN_DDR = 8, 32
-"""The tokens for which the CPU goes over a row of weights once: on a microcontroller, and where an operating system has threads."""
+"""The number of tokens for which the CPU reads a row of weights once: on a microcontroller, and on a core with an operating system."""
 
 ON_CPU = {
     bits: jobs.KnownSizes(frozenset({jobs.MACS}), frozenset(), most)
     for bits, most in ((8, MOST_INPUTS), (4, jobs.INT4_MOST_K))
 }
-"""The columns of a part on the CPU, by the bits of the weights: any number of int8, and as many of int4 as have one run of decode scales."""
+"""The bounds on the columns of a part that the CPU multiplies, by the number of bits of a weight. int8 weights may have any columns up to
+MOST_INPUTS, int4 weights as many as one table of decode scales covers."""
 
 
 THREADS = 8
-"""The most threads that share the attention of a call: each has memory for its scores."""
+"""The largest number of threads that compute the attention of a call together. Each thread has its own memory for scores."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The choices of a decoder's program.
+    """The choices that a decoder's program depends on.
 
-    * ``rows``: the most tokens of a run.
-    * ``share``: a function that returns the channels of a matrix that the NPU multiplies. It gets the matrix, the number of channels of which
-      a job has whole multiples, the most channels of a job, and whether only the run's last token is multiplied.
-    * ``job_rows``: the most rows of a job.
+    * ``rows``: the largest number of tokens in a run.
+    * ``share``: a function that returns the channels of a matrix that the NPU multiplies. Its arguments are the matrix, the number of channels
+      of which a job takes a multiple, the largest number of channels of a job, and whether only the run's last token is multiplied.
+    * ``job_rows``: the largest number of rows in a job.
     """
 
     rows: int
@@ -75,13 +76,13 @@ class Plan:
 
 
 def never(_matrix: Matrix, _block: int, _most: int, _is_last: bool) -> Share:
-    """Leave every product to the CPU."""
+    """Return the share that leaves a matrix to the CPU. As ``Plan.share`` it leaves all matrices to the CPU."""
     return ALONE
 
 
 @dataclass(slots=True)
 class _Calls:
-    """The calls of a decoder's program, as they are added, with the tensors between them."""
+    """The kernel calls of a decoder's program so far, with the tensors that they read and write."""
 
     decoder: Decoder
     target: Target
@@ -99,7 +100,7 @@ class _Calls:
         return _floats_of(self.tensors[name])
 
     def memory(self, name: str, size_bytes: int) -> View:
-        """Return new scratch of a call."""
+        """Return a new scratch buffer of a call."""
         self.scratch[name] = size_bytes
         return _bytes(name, size_bytes)
 
@@ -112,18 +113,18 @@ class _Calls:
         constants: Mapping[str, Constant] | None = None,
         span: str = SPAN,
     ) -> View:
-        """Add a call of the rows of a span, and return its output."""
+        """Add a kernel call, and return its output. ``span`` is the input that states the positions whose rows the call computes."""
         views = {**views, "span": _integers(span, 2)}
         self.calls.append(KernelCall(kernel, name, views, params, constants or {}))
         return views["output"]
 
     @property
     def threads(self) -> int:
-        """Return the number of threads that a call has memory for."""
+        """Return the number of threads for which a call has scratch memory."""
         return 1 if self.target.threads is None else THREADS
 
     def weights(self, matrix: Matrix, with_jobs: bool) -> JobWeights:
-        """Return the weights in the form of a job, or in plain order. Equal matrices have one form in memory."""
+        """Return the weights of a matrix, in the layout of the NPU's jobs if ``with_jobs``, else in row order. Equal matrices are stored once."""
         key = id(matrix.values), with_jobs
         if key not in self.packed:
             facts = self.target.jobs
@@ -136,7 +137,8 @@ class _Calls:
         return self.packed[key]
 
     def share(self, matrix: Matrix, rows: int, last: bool) -> Share:
-        """Return how a linear layer of at most so many rows is shared, within the bounds of a job."""
+        """Return the channels of a linear layer that the NPU multiplies, within the bounds of a job. ``rows`` is the largest number of rows, and
+        ``last`` states that only the run's last token is multiplied."""
         if self.target.jobs is None:
             return ALONE
         packed = self.weights(matrix, True)
@@ -145,7 +147,7 @@ class _Calls:
         return ALONE if found.job_from > rows else found
 
     def norm(self, name: str, x: View, norm: Norm, residual: View | None = None) -> View:
-        """Add a norm of each row."""
+        """Add a norm over each row, and return its output."""
         channels = x.extents[3]
         bias = np.zeros(channels, np.float32) if norm.bias is None else norm.bias
         params = {
@@ -166,7 +168,7 @@ class _Calls:
         cap: float = 0.0,
         span: str = SPAN,
     ) -> View:
-        """Add a linear layer of the rows of a span; ``last``: of the last one alone."""
+        """Add a linear layer, and return its output. ``last``: only the last row of the span is computed."""
         most = 1 if last else x.extents[1]
         share = self.share(matrix, most, last)
         at, packed = share.job_from, self.weights(matrix, share.job_from > 0)
@@ -209,7 +211,8 @@ class _Calls:
         return self.add("dynamic_linear_f32", name, views, params, constants, span)
 
     def attention(self, name: str, x: View, layer: Layer, source: View | None = None) -> View:
-        """Add the attention of a layer to its cache, or its cross attention to the keys and values of a source."""
+        """Add the attention of a layer, and return its output. Without ``source`` it attends to the cache of tokens (self attention), with
+        ``source`` to the keys and values of the encoder's result (cross attention)."""
         d, is_cross, cache = (
             self.decoder,
             source is not None,
@@ -252,7 +255,7 @@ class _Calls:
         return self.add("cached_attention_f32", name, views, params, constants)
 
     def cross(self, name: str, x: View, layer: Layer, cross: Cross) -> View:
-        """Add the cross attention of a layer, with the residual."""
+        """Add the cross attention of a layer and its residual addition, and return the sum."""
         d = self.decoder
         queries = self.linear(f"{name}.cross_query", self.norm(f"{name}.cross_norm", x, cross.norm), cross.query)
         source = _floats_of(self.tensors[SOURCE])
@@ -262,7 +265,7 @@ class _Calls:
         return self.linear(f"{name}.cross_output", attended, cross.output, x)
 
     def feed_forward(self, name: str, x: View, layer: Layer, residual: View | None) -> View:
-        """Add the feed-forward block of a layer."""
+        """Add the feed-forward block of a layer, and return its output."""
         d = self.decoder
         up = self.linear(f"{name}.up", x, layer.up)
         views = {"input": up, "output": self.floats(f"{name}.activation", layer.down.columns)}
@@ -271,7 +274,7 @@ class _Calls:
         return self.linear(f"{name}.down", inner, layer.down, residual)
 
     def layer(self, number: int, x: View, layer: Layer) -> View:
-        """Add a layer, and return the residual stream behind it."""
+        """Add a layer, and return its output, the residual stream."""
         name = f"layers.{number}"
         normed = self.norm(f"{name}.attention_norm", x, layer.attention_norm)
         qkv = self.linear(f"{name}.qkv", normed, layer.qkv)
@@ -292,7 +295,7 @@ class _Calls:
         return self.norm(f"{name}.after_mlp", made, layer.after_mlp, after)
 
     def embedded(self) -> View:
-        """Add the embedding of the run's tokens."""
+        """Add the embedding of the run's tokens, and return its output."""
         d = self.decoder
         # An embedding that is the head too has the head's form: one copy of the weights.
         is_shared = d.embedding.values is d.head.values
@@ -316,9 +319,9 @@ class _Calls:
 def compiled(
     decoder: Decoder, target: Target, plan: Plan = Plan(128, never), options: CompileOptions = CompileOptions()
 ) -> Compiled:
-    """Return the compiled program of a decoder for a CPU, or for a host core beside an NPU that takes matrix products.
+    """Return the compiled program of a decoder, for a CPU or for a host core beside an NPU that multiplies matrices in jobs.
 
-    Raises InvalidModelError if the decoder's parts do not fit together, InvalidOptionError for rows that the cache does not have.
+    Raises InvalidModelError if the decoder's parts do not fit together, and InvalidOptionError if a run has more rows than the cache.
     """
     decoder.verify()
     if not 1 <= plan.rows <= decoder.context:
@@ -346,7 +349,8 @@ def compiled(
 
 
 def _with_memory(target: Target, made: _Calls, graph: Graph) -> Target:
-    """Return the target with as much memory as all tensors take, where the size in its file is only assumed: that of a board with DDR."""
+    """Return the target with enough memory for all tensors, if the memory's size in the chip file is only assumed. The size is then that of a
+    board with DDR."""
     first = target.arena_memory
     needed = (
         sum(made.scratch.values())
@@ -374,7 +378,7 @@ def _storages(graph: Graph, made: _Calls) -> Storages:
 
 
 def matrix_words(packed: JobWeights, matrix: Matrix) -> dict[str, int]:
-    """Return the parameters that state the form of a matrix (isa/kernels/language.py)."""
+    """Return the kernel parameters that describe the layout of a matrix (isa/kernels/language.py)."""
     (cores, block), (last_cores, last_block) = (_turns(packed, k) for k in (packed.parts[0], packed.parts[-1]))
     return {
         "inputs": matrix.columns,
@@ -390,7 +394,8 @@ def matrix_words(packed: JobWeights, matrix: Matrix) -> dict[str, int]:
 
 
 def _turns(packed: JobWeights, k: int) -> tuple[int, int]:
-    """Return the cores that take turns in a part of ``k`` columns, and the rows of a core's run."""
+    """Return the row order in the layout of a job, for a part of ``k`` columns: the number of cores of the NPU that take rows in turn, and the
+    number of rows that a core takes at a time."""
     form = jobs.release(packed.release)
     if packed.group is None:
         channels, cores, _ = jobs.tiling(k) if form.int8_packed else (1, 1, 1)
@@ -402,7 +407,8 @@ def _turns(packed: JobWeights, k: int) -> tuple[int, int]:
 
 
 def job_tables(packed: JobWeights, form: jobs.Release) -> npt.NDArray[np.int32]:
-    """Return the tables of a linear layer's jobs: those of ``job_table`` without a bias, and for int4 weights 16 bytes of 1."""
+    """Return the tables that describe a linear layer's jobs to the NPU's driver: those of ``job_table`` without a bias. For int4 weights, 16
+    bytes of value 1 follow."""
     ones = np.ones(0 if packed.group is None else jobs.MACS, np.int8).view(np.int32)
     return np.append(job_table(packed, np.zeros(packed.channels, np.int32), form), ones)
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Quantize the float weights of linear layers to the matrices of a decoder: int8 by row, and int4 in groups along a row.
+"""Quantize the float weights of linear layers to the matrices of a decoder: int8 with a scale for each row, or int4 with a scale for each group
+along a row.
 
-With a Hessian, the second moments of a layer's inputs, the weights are rounded as GPTQ does it (Frantar et al., arXiv 2210.17323): columns in
-order, and the error of each column is compensated in those after it. ``input_scales`` finds the scales of input channels as AWQ does it
+If the Hessian (the second moments of a layer's inputs) is given, weights are rounded as in GPTQ (Frantar et al., arXiv 2210.17323): columns are
+rounded in order, and the error of each column is compensated in the columns after it. ``input_scales`` finds scales of input channels as in AWQ
 (Lin et al., arXiv 2306.00978).
 """
 
@@ -25,26 +26,27 @@ Doubles = npt.NDArray[np.float64]
 BITS = (4, 8)
 
 CLIPS = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75)
-"""The tried fractions of a group's largest weight that int4 values reach. Each is tried with the largest weight at -8, as Q4_0 of GGUF has
-it, and at 7."""
+"""The candidates for the range of int4 values, as fractions of the largest weight of a group. Each is tried with the largest weight at -8, as in
+GGUF's Q4_0, and at 7."""
 
 DAMPING = 0.01
-"""The part of the mean of the Hessian's diagonal that is added to the diagonal (the default of GPTQ's authors)."""
+"""The fraction of the mean of the Hessian's diagonal that is added to the diagonal (the default of GPTQ's authors)."""
 
 GPTQ_BLOCK = 128
-"""The columns after which errors are carried to the rest of the matrix (the default of GPTQ's authors)."""
+"""The number of columns in a block. Errors are compensated inside the block at once, and in the columns after it when the block is done (the
+default of GPTQ's authors)."""
 
 ALPHAS = tuple(i / 10 for i in range(11))
-"""The tried exponents of the input magnitudes for scales of input channels. 0: no scaling."""
+"""The candidates for the exponent that turns input magnitudes into scales of input channels. 0 means no scaling."""
 
 _ELEMENTS = 1 << 22
-"""The weights that are quantized at a time, so that temporary arrays are small beside the model."""
+"""The number of weights that are quantized at a time. It keeps temporary arrays small beside the model."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupedWeights:
-    """int4 weights as a file has them: ``codes`` int8 [N, K] from -8 to 7 and float32 ``scales`` [N, K / group]. The weights are their
-    products."""
+    """int4 weights in the form of a file: ``codes`` int8 [N, K] from -8 to 7, and float32 ``scales`` [N, K / group]. A weight is its code times
+    the scale of its group."""
 
     codes: npt.NDArray[np.int8] = field(repr=False)
     scales: Floats = field(repr=False)
@@ -63,12 +65,12 @@ class GroupedWeights:
 
     @classmethod
     def joined(cls, parts: Sequence[GroupedWeights]) -> GroupedWeights:
-        """Return the rows of all parts in one matrix."""
+        """Return one matrix with the rows of all parts."""
         return cls(np.concatenate([part.codes for part in parts]), np.concatenate([part.scales for part in parts]))
 
 
 def check_weights(name: str, columns: int, bits: int, group: int) -> None:
-    """Raise InvalidOptionError if weights of this many columns can't be quantized so."""
+    """Raise InvalidOptionError if weights with this number of columns can't be quantized to ``bits`` in groups of ``group`` columns."""
     if bits not in BITS:
         raise InvalidOptionError(f"bits: {bits}; weights have 4 or 8 bits.")
     if bits == 8:
@@ -94,8 +96,9 @@ def quantize(
 ) -> Matrix:
     """Return float32 weights [N, K] as a matrix of int8 values, or of int4 values in groups.
 
-    ``hessian`` is float64 [K, K], the sum of the outer products of the layer's inputs; with it, rounding follows GPTQ. ``name`` is the subject of messages. Raises
-    InvalidOptionError for other bits and groups, and InvalidModelError for weights that are not finite.
+    ``hessian`` is float64 [K, K], the sum of the outer products of the layer's inputs; if it is given, weights are rounded as in GPTQ. ``name``
+    is the subject of messages. Raises InvalidOptionError for unsupported ``bits`` or ``group``, and InvalidModelError for weights that are not
+    finite.
     """
     check_weights(name, weights.shape[1], bits, group)
     if not np.isfinite(weights).all():
@@ -112,7 +115,7 @@ def quantize(
 
 
 def grouped_matrix(weights: GroupedWeights, bias: Floats | None = None) -> Matrix:
-    """Return int4 weights with the scales of their groups as the matrix that the NPU decodes from them."""
+    """Return int4 weights with the scales of their groups as a matrix. Its ``values`` are the int8 values that the NPU decodes from them."""
     step = max(1, _ELEMENTS // weights.shape[1])
     parts: list[Int4Weights] = []
     values, scales = [], []
@@ -139,7 +142,7 @@ def dequantized(matrix: Matrix) -> Floats:
 
 
 def powers(weights: Floats, matrix: Matrix) -> tuple[float, float]:
-    """Return the sum of the squares of weights, and that of their differences from the matrix that stands for them."""
+    """Return two sums of squares: of the weights, and of the differences between the weights and the quantized matrix."""
     noise = float(np.square(weights - dequantized(matrix), dtype=np.float64).sum())
     return float(np.square(weights, dtype=np.float64).sum()), noise
 
@@ -152,10 +155,11 @@ def decibels(signal: float, noise: float) -> float:
 def input_scales(
     weights: Floats, hessian: Doubles, *, bits: int, group: int, clip: float = 1e4
 ) -> tuple[Floats, float]:
-    """Return the float32 scales [K] of the input channels for which quantization costs least, and this cost beside that without scales.
+    """Return the float32 scales [K] of the input channels with the least quantization error, and the ratio of this error to the error without
+    scales.
 
-    The layer multiplies inputs / scales with weights * scales. The scales are a power of the root mean square of each input channel,
-    and the cost is the squared error of the outputs. Ones and 1.0: no scaling is better.
+    The layer then multiplies inputs / scales by weights * scales. Candidates are powers of the root mean square of each input channel. The error
+    is the squared error of the layer's outputs. If no candidate is better, the scales are 1 and the ratio is 1.0.
     """
     count = weights.shape[1]
     magnitudes = np.sqrt(np.maximum(np.diag(hessian), 0))
@@ -183,7 +187,7 @@ def _divisors(scales: Floats) -> Floats:
 
 
 def _nearest(weights: npt.NDArray[Any], divisors: Floats, most: int) -> npt.NDArray[np.int8]:
-    """Return the nearest integers to weights [N, K] / divisors, from -most to most."""
+    """Return weights [N, K] / divisors, rounded to the nearest integers and clamped to -most to most."""
     result = np.empty(weights.shape, np.int8)
     step = max(1, _ELEMENTS // weights.shape[1])
     for first in range(0, len(weights), step):
@@ -215,8 +219,10 @@ def _codes(weights: npt.NDArray[Any], scales: Floats) -> npt.NDArray[np.float32]
 
 
 def _group_scales(groups: Floats, importance: Floats | None) -> Floats:
-    """Return the scale of each group of weights [N, groups, group] with the least squared error among ``CLIPS``, weighted by
-    ``importance`` [groups, group]."""
+    """Return the scale of each group of weights [N, groups, group] that gives the least squared error among the candidates ``CLIPS``.
+
+    ``importance`` [groups, group] weights the squared errors of the columns; None: all are equal.
+    """
     largest = np.take_along_axis(groups, np.abs(groups).argmax(axis=-1)[..., None], axis=-1)
     best = np.zeros_like(largest)
     least = np.full(largest.shape, np.inf, np.float32)
@@ -236,11 +242,11 @@ def _group_scales(groups: Floats, importance: Floats | None) -> Floats:
 
 
 Round = Callable[[int, Doubles], tuple[npt.NDArray[np.int8], Doubles]]
-"""A function of a column's number and weights, which returns the column's codes and the weights for which they stand."""
+"""A function that rounds one column: of its index and weights, it returns the codes and the weights that the codes stand for."""
 
 
 def _gptq(weights: Floats, hessian: Doubles, rounded: Round) -> npt.NDArray[np.int8]:
-    """Return the codes of weights [N, K], column by column, with the error of each column compensated in the columns after it."""
+    """Return the codes of weights [N, K] by GPTQ: column by column, with the error of each column compensated in the columns after it."""
     left = weights.astype(np.float64)
     k = left.shape[1]
     codes = np.empty(left.shape, np.int8)
@@ -258,7 +264,8 @@ def _gptq(weights: Floats, hessian: Doubles, rounded: Round) -> npt.NDArray[np.i
 
 
 def _inverse_factor(hessian: Doubles) -> Doubles:
-    """Return the upper Cholesky factor of the inverse of a Hessian with damping. Inputs that are always 0 count as independent."""
+    """Return the upper Cholesky factor of the inverse of a Hessian, with damping. An input that is always 0 is treated as independent of the
+    others."""
     damped = hessian.astype(np.float64)
     dead = np.diag(damped) <= 0
     damped[dead, dead] = 1
@@ -288,7 +295,8 @@ def _int8_by_gptq(weights: Floats, scales: Floats, hessian: Doubles) -> npt.NDAr
 
 
 def _int4_by_gptq(weights: Floats, scales: Floats, group: int, hessian: Doubles) -> npt.NDArray[np.int8]:
-    """Return int4 codes for weights with given scales of groups. The error counts what the NPU decodes, not code * scale."""
+    """Return int4 codes by GPTQ for given scales of groups. The error is that of the value that the NPU decodes, which differs from code *
+    scale."""
     zeros = np.full((len(weights), weights.shape[1] // 2), 0x88, np.uint8)
     decoder, channels = int4_weights(zeros, scales, group)
     stored = decoder.decode_scales.view(np.uint16).astype(np.int64)

@@ -19,9 +19,10 @@ Array = npt.NDArray[Any]
 def logits(
     decoder: Decoder, tokens: npt.ArrayLike, *, rounds: bool = True, dtype: type[np.floating[Any]] = np.float32
 ) -> Array:
-    """Return the logits [token, vocabulary] of a text that begins at position 0, at most ``decoder.context`` tokens long.
+    """Return the logits [token, vocabulary] of a text, computed with numpy. The text begins at position 0 and has at most ``decoder.context``
+    tokens.
 
-    ``rounds``: inputs of products, keys and values are rounded to int8, as in a program; otherwise only weights are.
+    With ``rounds``, inputs of linear layers, keys and values are rounded to int8, as a program does. Otherwise only the weights are quantized.
     """
     ids = np.asarray(tokens, np.int64)
     return _Text(decoder, len(ids), rounds, dtype).logits(ids)
@@ -29,7 +30,7 @@ def logits(
 
 @dataclass(frozen=True, slots=True)
 class _Text:
-    """The computation of a text of ``count`` tokens."""
+    """The computation of a text with ``count`` tokens."""
 
     decoder: Decoder
     count: int
@@ -47,7 +48,7 @@ class _Text:
         return _capped(self._linear(self._norm(decoder.final_norm, x), decoder.head), decoder.logit_cap)
 
     def _rounded(self, x: Array) -> Array:
-        """Return rows of the last axis as int8 integers with one scale, as floats; or as they are."""
+        """Return ``x`` rounded to the int8 grid with a scale for each row of the last axis; unchanged if ``rounds`` is False."""
         if not self.rounds:
             return x
         scale = np.maximum(np.abs(x).max(axis=-1, keepdims=True), 2.0**-100) / 127
@@ -128,7 +129,7 @@ def _activation(kind: Activation, x: Array) -> Array:
 
 
 def _rotated(rotary: Rotary, x: Array) -> Array:
-    """Return each pair of values as a complex number times that of its angle; x is [token, head, value]."""
+    """Return ``x`` [token, head, value] with the rotary embedding applied: each pair of values is rotated by its angle."""
     cos, sin = np.split(rotary.table[: len(x)].astype(x.dtype), 2, axis=1)
     turned = (cos + 1j * sin)[:, None]
     pairs = x[..., : rotary.rotated].reshape(*x.shape[:2], *((-1, 2) if rotary.interleaved else (2, -1)))
@@ -139,22 +140,24 @@ def _rotated(rotary: Rotary, x: Array) -> Array:
 
 
 RANKING_TOKENS = 256
-"""The most tokens with which matrices are ranked. Each matrix takes one computation of them."""
+"""The number of tokens that are used to rank matrices. Each matrix takes one computation of these tokens."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Judged:
-    """A text's tokens, and the logits [token, vocabulary] that the float model has for it."""
+    """The tokens of a text, and the float model's logits [token, vocabulary] for it."""
 
     tokens: Sequence[int]
     wanted: Array = field(repr=False)
 
 
 def repaired(decoder: Decoder, eight: Mapping[Place, Matrix], texts: Sequence[Judged], most: float) -> Decoder:
-    """Return the decoder, and its ``repair``, with matrices of ``eight`` where they are needed for a mean KL divergence of at most ``most`` nats a token.
+    """Return the decoder with some matrices replaced by their 8-bit versions in ``eight``, so that its mean KL divergence is at most ``most``
+    nats per token.
 
-    Matrices are taken in the order of what each alone gains for a byte, and the fewest that reach ``most`` on ``texts`` are kept.
-    Where all together do not reach it, all are kept.
+    Matrices are ranked by the divergence that each alone saves for each additional byte. The first matrices of this order are replaced, the
+    smallest number that reaches ``most`` on ``texts``. If all together do not reach it, all are replaced. The field ``repair`` of the result has
+    the outcome.
     """
     before = divergence(decoder, texts)
     if before <= most or not eight:
@@ -180,13 +183,13 @@ def repaired(decoder: Decoder, eight: Mapping[Place, Matrix], texts: Sequence[Ju
 
 
 def divergence(decoder: Decoder, texts: Sequence[Judged]) -> float:
-    """Return the mean KL divergence in nats a token of the decoder's next tokens from those of the float model."""
+    """Return the mean KL divergence of the decoder's next token from the float model's, in nats per token."""
     total = sum(float(divergences(text.wanted, logits(decoder, text.tokens)).sum()) for text in texts)
     return total / sum(len(text.tokens) for text in texts)
 
 
 def divergences(wanted: Array, found: Array) -> npt.NDArray[np.float64]:
-    """Return the KL divergence in nats of each row of logits [token, vocabulary]."""
+    """Return the KL divergence of each row of logits [token, vocabulary], in nats."""
     first, second = log_softmax(wanted), log_softmax(found)
     result: npt.NDArray[np.float64] = (np.exp(first) * (first - second)).sum(axis=-1, dtype=np.float64)
     return result
@@ -207,7 +210,7 @@ def _with(decoder: Decoder, eight: Mapping[Place, Matrix], places: Sequence[Plac
 
 
 def _first(texts: Sequence[Judged], most: int) -> list[Judged]:
-    """Return the first texts with at most so many tokens together, and the first tokens of the next one."""
+    """Return the first ``most`` tokens of the texts: whole texts, and then the beginning of the next one."""
     found: list[Judged] = []
     for text in texts:
         left = most - sum(len(each.tokens) for each in found)

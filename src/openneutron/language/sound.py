@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Sound as the encoder of a speech model takes it: PCM of a WAV file, log-mel bands, and runs of the encoder's program without ExecuTorch.
+"""Sound for the encoder of a speech model: reading WAV files, log-mel spectrograms, and runs of the encoder's program without ExecuTorch.
 
-The bands are those of Whisper's feature extractor (transformers, models/whisper/feature_extraction_whisper.py).
+The spectrogram is that of Whisper's feature extractor (transformers, models/whisper/feature_extraction_whisper.py).
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ Doubles = npt.NDArray[np.float64]
 
 HERTZ = 16_000
 WINDOW, HOP = 400, 160
-"""The samples of a frame's Fourier transform, and the distance of two frames."""
+"""The length of a frame's Fourier transform, and the distance between two frames, in samples."""
 
 ENCODER = "encoder"
-"""The method of the encoder."""
+"""The name of the encoder's method in a ``.pte``."""
 
 QUANTIZE, DEQUANTIZE = (f"quantized_decomposed::{verb}_per_tensor.out" for verb in ("quantize", "dequantize"))
 
 
 def read_wav(path: Path) -> Floats:
-    """Return the samples of a WAV file, -1 to 1; several channels are averaged.
+    """Return the samples of a WAV file as float32 from -1 to 1. Several channels are averaged.
 
-    Raises InvalidModelError where the file is no WAV file of 16-bit PCM at 16 kHz.
+    Raises InvalidModelError if the file is not a WAV file with 16-bit PCM at 16 kHz.
     """
     data = content(existing(str(path)))
     try:
@@ -61,7 +61,7 @@ def read_wav(path: Path) -> Floats:
 
 
 def check_sounds(sounds: Sequence[Floats], option: str = "calibration") -> None:
-    """Raise InvalidOptionError for sounds that are no rows of floating-point samples."""
+    """Raise InvalidOptionError if a sound is not an array of one axis with floating-point samples."""
     if not len(sounds):
         raise InvalidOptionError(f"{option}: it has no sound; give a few with speech.")
     for number, sound in enumerate(sounds):
@@ -73,19 +73,19 @@ def check_sounds(sounds: Sequence[Floats], option: str = "calibration") -> None:
 
 
 def mel_scale(hertz: Doubles) -> Doubles:
-    """Return frequencies on the mel scale of Slaney: linear up to 1000 Hz, then logarithmic."""
+    """Convert frequencies in Hz to Slaney's mel scale, which is linear up to 1000 Hz and logarithmic above."""
     logarithmic = 15 + 27 / np.log(6.4) * np.log(np.maximum(hertz, 1000) / 1000)
     return np.where(hertz < 1000, hertz * 3 / 200, logarithmic)
 
 
 def from_mel_scale(mels: Doubles) -> Doubles:
-    """Return the frequencies in Hz: the inverse of ``mel_scale``."""
+    """Convert frequencies on the mel scale to Hz. This is the inverse of ``mel_scale``."""
     return np.where(mels < 15, mels * 200 / 3, 1000 * np.exp(np.log(6.4) / 27 * (mels - 15)))
 
 
 @cache
 def mel_bands(bands: int) -> Doubles:
-    """Return the weights [bands, frequencies] of triangles between 0 and 8000 Hz, each with the area that Slaney's normalization gives it."""
+    """Return the weights [bands, frequencies] of the mel filter bank: triangles between 0 and 8000 Hz with Slaney's area normalization."""
     frequencies = np.linspace(0, HERTZ / 2, WINDOW // 2 + 1)
     low, high = mel_scale(np.array([0.0, HERTZ / 2]))
     corners = from_mel_scale(np.linspace(low, high, bands + 2))
@@ -95,12 +95,12 @@ def mel_bands(bands: int) -> Doubles:
 
 
 def log_mel(samples: Floats, bands: int, frames: int) -> Floats:
-    """Return log-mel bands [bands, frames] of samples, which zeros follow up to ``frames`` of 10 ms.
+    """Return the log-mel spectrogram [bands, frames] of samples. Samples are followed by zeros up to ``frames`` of 10 ms.
 
-    Frames are centred at multiples of the hop; in front of the first and behind the last sample the sound is mirrored. Decimal logarithms of
-    power below 8 less than the largest one are raised to it; then 4 is added, and the sum divided by 4. Computed in float64.
+    Frames are centred at multiples of ``HOP``; the sound is mirrored at both ends. The values are decimal logarithms of the power. Values more
+    than 8 below the largest one are raised to that bound. The result is (value + 4) / 4, computed in float64.
 
-    Raises InvalidOptionError for more samples than the frames have.
+    Raises InvalidOptionError if there are more samples than the frames have.
     """
     count = frames * HOP
     if len(samples) > count:
@@ -120,7 +120,7 @@ def log_mel(samples: Floats, bands: int, frames: int) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """The quantization of a float tensor at the border of a program: real = (stored - zero_point) * scale."""
+    """The quantization parameters of a float tensor at a program's input or output: real = (stored - zero_point) * scale."""
 
     scale: float
     zero_point: int
@@ -129,21 +129,21 @@ class Steps:
     dtype: str
 
     def stored(self, x: Floats) -> npt.NDArray[np.int8 | np.int16]:
-        """Return the integers, as ExecuTorch's quantize_per_tensor computes them."""
+        """Return the stored integers of float values, as ExecuTorch's quantize_per_tensor computes them."""
         values = np.rint(x * (np.float32(1) / np.float32(self.scale))).astype(np.int64) + self.zero_point
         result: npt.NDArray[np.int8 | np.int16] = np.clip(values, self.lowest, self.highest).astype(self.dtype)
         return result
 
     def real(self, stored: npt.NDArray[np.int8 | np.int16]) -> Floats:
-        """Return the float values, as ExecuTorch's dequantize_per_tensor computes them."""
+        """Return the float values of stored integers, as ExecuTorch's dequantize_per_tensor computes them."""
         result: Floats = (stored.astype(np.int32) - self.zero_point).astype(np.float32) * np.float32(self.scale)
         return result
 
 
 class Encoder:
-    """The encoder of a ``.pte``, ready to run. ``bands`` and ``frames`` are the extents of its input. Use it in a ``with`` statement.
+    """The encoder of a ``.pte``, ready to run. Use it in a ``with`` statement. Its input is a spectrogram of ``bands`` by ``frames``.
 
-    Raises InvalidModelError where the file has no encoder that is one program between two conversions.
+    Raises InvalidModelError if the file has no encoder that is one program between a quantization and a dequantization.
     """
 
     def __init__(self, data: bytes, name: str = "model.pte", threads: int | None = None) -> None:
@@ -168,11 +168,11 @@ class Encoder:
 
     @property
     def samples(self) -> int:
-        """Return the samples of the sound that a run reads."""
+        """Return the number of sound samples that a run reads."""
         return self.frames * HOP
 
     def run(self, features: Floats) -> Floats:
-        """Return the encoder's result, float32 [positions, width], for log-mel bands [bands, frames]."""
+        """Return the encoder's result, float32 [positions, width], for a log-mel spectrogram [bands, frames]."""
         stored = self._before.stored(features)[None]
         if self._formats[0] is Format.CHANNELS_LAST:
             stored = np.ascontiguousarray(np.moveaxis(stored, 1, -1))
@@ -185,12 +185,13 @@ class Encoder:
         return result
 
     def hear(self, samples: Floats) -> Floats:
-        """Return the encoder's result for samples; raises InvalidOptionError for more than a run reads."""
+        """Return the encoder's result, float32 [positions, width], for sound samples. Raises InvalidOptionError for more samples than a run
+        reads."""
         return self.run(log_mel(samples, self.bands, self.frames))
 
 
 def _parts(method: pte.Method, name: str) -> tuple[Steps, Program, tuple[Format, Format], Steps]:
-    """Return the steps of the input, the program with the formats of input and output, and the steps of the output."""
+    """Return the input's quantization parameters, the program, the formats of its input and output, and the output's quantization parameters."""
     calls = method.instructions
     kinds = [getattr(each, "operator", type(each).__name__) for each in calls]
     if kinds != [QUANTIZE, "DelegateCall", DEQUANTIZE] or len(method.delegates) != 1:

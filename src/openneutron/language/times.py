@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Model the time of a decoder: on i.MX 95 by the speeds of its Cortex-A55 cores and NXP's NPU, on other cores by the instructions of each call.
+"""Model the time of a decoder. On i.MX 95 the time follows from speeds of its Cortex-A55 cores and its NPU, on other cores from the instructions
+of each kernel call.
 
-The time on i.MX 95 also decides which channels of each matrix the NPU multiplies. Its model is that of ``bench/language_models.py``, whose constants ``python -m bench.estimates`` fits to the published runs of Qwen3-1.7B. A product
-takes the longer of its multiplications and the transfer of its weights; on the NPU also the dispatch of a job, and the cores' work for each value
-that the job reads or writes. Where both share a product, one core waits for the NPU, and the other cores multiply meanwhile.
+The model of i.MX 95 also decides which channels of each matrix the NPU multiplies. It is the model of ``bench/language_models.py``; ``python -m
+bench.estimates`` fits its constants to published runs of Qwen3-1.7B. The time of a linear layer is the longer of its multiplications and the
+transfer of its weights. On the NPU, the dispatch of a job and the cores' work for each value that the job reads or writes are added. If cores
+and NPU share a linear layer, one core waits for the NPU while the others multiply.
 """
 
 from __future__ import annotations
@@ -23,14 +25,14 @@ from openneutron.targets import Target, with_checksum
 
 @dataclass(frozen=True, slots=True)
 class Speeds:
-    """The speeds of the cores and the NPU of i.MX 95. Each but the first two and the last is fitted by ``python -m bench.estimates``.
+    """The speeds of the cores and the NPU of i.MX 95. All but ``cores``, ``hertz`` and ``memory`` are fitted by ``python -m bench.estimates``.
 
-    * ``cores`` and ``hertz``: the Cortex-A55 cores and their clock (docs/targets.md).
-    * ``products``: products of a core in a cycle, in a prompt. ``read``: bytes of weights that the cores read in a second.
-    * ``dispatch``: seconds of a job's dispatch. ``npu_read``: bytes of weights that the NPU reads in a second.
-    * ``value``: cycles of a core for a value that a job reads or writes. ``npu_products``: products of the NPU in a second.
-    * ``memory``: bytes that cores and NPU together read in a second, assumed: half the peak of LPDDR5 of 32 bits at 6,400 MT/s (docs/targets.md).
-      A memory test on a board reaches 13e9 (secondary: github.com/kylefoxaustin/imx95-device-skills).
+    * ``cores`` and ``hertz``: the number of Cortex-A55 cores and their clock (docs/targets.md).
+    * ``products``: multiply-accumulates of a core per cycle, in a prompt. ``read``: bytes of weights that the cores read per second.
+    * ``dispatch``: the time to dispatch a job, in seconds. ``npu_read``: bytes of weights that the NPU reads per second.
+    * ``value``: cycles of a core for each value that a job reads or writes. ``npu_products``: multiply-accumulates of the NPU per second.
+    * ``memory``: bytes that cores and NPU together read per second. It is assumed to be half the peak of 32-bit LPDDR5 at 6,400 MT/s
+      (docs/targets.md). A memory test on a board reaches 13e9 (secondary: github.com/kylefoxaustin/imx95-device-skills).
     """
 
     cores: int = 6
@@ -48,7 +50,8 @@ class Speeds:
         return self.cores * self.hertz
 
     def together(self, has_npu: bool) -> tuple[float, float]:
-        """Return the bytes that are read in a second, and the products of a second: those of the cores, or of cores and NPU together."""
+        """Return the bytes read per second and the multiply-accumulates per second: of the cores alone, or of cores and NPU together if
+        ``has_npu``."""
         products = self.products * self.all_hertz
         return (
             (min(self.memory, self.read + self.npu_read), products + self.npu_products)
@@ -57,32 +60,37 @@ class Speeds:
         )
 
     def on_values(self, count: float) -> float:
-        """Return the seconds for values that jobs read or write: of all cores, or of one where handing out the work takes longer."""
+        """Return the time that the cores need for ``count`` values that jobs read or write, in seconds.
+
+        The work is shared by all cores, or done by one core if sharing it takes longer.
+        """
         return count * self.value / (self.hertz if count < LEAST_SHARED else self.all_hertz)
 
 
 TOKENS_OF_A_ROW = 32
-"""The tokens for which the cores decode a row of weights once (the runtime's dynamic_linear_f32.c)."""
+"""The number of tokens for which the cores decode a row of weights once (the runtime's dynamic_linear_f32.c)."""
 
 PEER_INSTRUCTIONS = 0.125
-"""The instructions of a product in the runs that ``products`` is fitted to: llama.cpp's, of Q4_0 weights in a prompt (``python -m bench llama_cpp``)."""
+"""The number of instructions per multiply-accumulate in the runs that ``products`` is fitted to: llama.cpp with Q4_0 weights in a prompt
+(``python -m bench llama_cpp``)."""
 
 INSTRUCTIONS = {8: (0.12, 0.06), 4: (0.12, 0.5)}
-"""By the bits of a weight, the instructions of a product on a Cortex-A55, and those of a weight that a run of up to TOKENS_OF_A_ROW tokens has
-once (``python -m bench llama_cpp``: 0.12 and 0.18 of int8 weights in a prompt and for one token, 0.14 and 0.62 of int4 weights)."""
+"""Two numbers of instructions on a Cortex-A55, by the bits of a weight: for each multiply-accumulate, and for each weight once per
+TOKENS_OF_A_ROW tokens. They follow from ``python -m bench llama_cpp``: with int8 weights 0.12 per multiply-accumulate in a prompt and 0.18
+for one token, with int4 weights 0.14 and 0.62."""
 
 
 def core_products(bits: int, tokens: int, speeds: Speeds) -> float:
-    """Return the products of a core in a cycle. The cores execute as many instructions in a cycle as in the fitted runs.
+    """Return the multiply-accumulates of a core per cycle, assuming as many instructions per cycle as in the fitted runs.
 
-    Fewer instructions than the peer's are not counted as faster: both load as many bytes.
+    A kernel with fewer instructions than llama.cpp's is not counted as faster, since both load as many bytes.
     """
     product, weight = INSTRUCTIONS[bits]
     return speeds.products / max(1.0, (product + weight / min(tokens, TOKENS_OF_A_ROW)) / PEER_INSTRUCTIONS)
 
 
 LEAST_SHARED = 65536
-"""The least input elements of work that threads share (NEUTRON_LEAST_SHARED_WORK of the runtime)."""
+"""The smallest number of input elements for which threads share the work (NEUTRON_LEAST_SHARED_WORK of the runtime)."""
 
 
 DEVIATIONS = {
@@ -94,41 +102,46 @@ DEVIATIONS = {
     "npu_products": 0.199,
     "memory": 0.405,
 }
-"""The standard deviation of the logarithm of each constant (bench/estimates.json). That of the memory is assumed: one deviation less is half
-the peak of LPDDR4X of 32 bits at 4,000 MT/s, which NXP's FRDM-IMX95 has (nxp.com)."""
+"""The standard deviation of the logarithm of each constant of ``Speeds`` (bench/estimates.json). The deviation of ``memory`` is assumed: one
+deviation below it is half the peak of 32-bit LPDDR4X at 4,000 MT/s, which NXP's FRDM-IMX95 has (nxp.com)."""
 
 SCATTER, WIDTH = 0.0719, 1.862
-"""The scatter of figures about the model, and the standard deviations of a range (bench/estimates.json)."""
+"""``SCATTER`` is the scatter of published figures about the model, and ``WIDTH`` the number of standard deviations in a range
+(bench/estimates.json)."""
 
 NEVER = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The channels of a matrix that the NPU multiplies: the first ``job_channels`` in runs of ``job_from`` tokens or more, and the first
-    ``few_channels`` in shorter runs. ``job_from`` is 0 where the NPU multiplies none."""
+    """The number of channels of a matrix that the NPU multiplies; the cores multiply the others.
+
+    A run of at least ``job_from`` tokens leaves the first ``job_channels`` channels to the NPU, a shorter run the first ``few_channels``.
+    ``job_from`` is 0 if the NPU multiplies none.
+    """
 
     job_from: int = NEVER
     job_channels: int = 0
     few_channels: int = 0
 
     def channels(self, tokens: int) -> int:
-        """Return the channels that the NPU multiplies in a run of so many tokens."""
+        """Return the number of channels that the NPU multiplies in a run of ``tokens`` tokens."""
         if self.job_from == NEVER:
             return 0
         return self.job_channels if tokens >= self.job_from else self.few_channels
 
 
 ALONE = Share()
-"""The cores multiply all channels."""
+"""The share in which the cores multiply all channels."""
 
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A linear layer of a program: a matrix of ``bits`` in groups of ``group`` columns (0: none), divided into ``parts`` along its columns.
+    """A linear layer of a program. Its weights have ``bits``, in groups of ``group`` columns (0: not in groups), and are divided into ``parts``
+    along the columns.
 
-    ``is_last``: of the run's last token alone.
-    ``source``: the rows of a source, which a text's first run alone multiplies; 0: the rows are tokens.
+    ``is_last``: only the run's last token is multiplied. ``source``: the number of rows of an encoder's result, which only the first run of a
+    text multiplies; 0 if the rows are tokens.
     """
 
     name: str
@@ -143,7 +156,7 @@ class Product:
 
     @property
     def weight_bytes(self) -> float:
-        """Return the bytes of a weight, with 3 bytes of decode scale and bias for each group of int4 weights."""
+        """Return the bytes of a weight. For int4 weights this includes 3 bytes of decode scale and bias for each group."""
         return 1.0 if self.bits == 8 else 0.5 + 3 / self.group
 
     @property
@@ -153,7 +166,8 @@ class Product:
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """The attention of a layer to its cache; ``window``: the positions that a token sees, 0: all before it; ``source``: those of a source, or 0."""
+    """The attention of a layer. ``window``: the number of positions that a token attends to, 0 for all before it. ``source``: the number of
+    positions of an encoder's result, 0 for self attention."""
 
     name: str
     heads: int
@@ -167,7 +181,7 @@ Work = tuple[Product | Attention, ...]
 
 
 def work_of(microcode: Microcode) -> Work:
-    """Return the products and the attention of a decoder's program, in the order of its calls; empty for another program."""
+    """Return the linear layers and attentions of a decoder's program, in the order of its calls. For other programs the result is empty."""
     found: list[Product | Attention] = []
     names = microcode.names or ("",) * len(microcode.operators)
     for name, call in zip(names, microcode.operators, strict=True):
@@ -195,7 +209,10 @@ def with_jobs_from(work: Work, tokens: int) -> Work:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A kind of calls in all layers: its seconds, the bytes of weights and cache that it moves, its products, and whether the NPU has some."""
+    """All calls of one kind, summed over the layers: their time, the bytes of weights and cache that they move, and their multiply-accumulates.
+
+    ``on_npu`` states whether the NPU computes some of them.
+    """
 
     name: str
     seconds: float
@@ -206,9 +223,10 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """The modelled time of ``tokens`` tokens: ``seconds`` with the range ``low`` to ``high``, and a lower ``bound``.
+    """The modelled time of ``tokens`` tokens: ``seconds`` with the range ``low`` to ``high``, and the lower bound ``bound``, all in seconds.
 
-    The bound is the longer of the transfer of all bytes once and of all products on cores and NPU together, at the model's speeds.
+    The lower bound is the longer of two times at the model's speeds: the transfer of all bytes once, and all multiply-accumulates on cores and
+    NPU together.
     """
 
     tokens: int
@@ -223,12 +241,13 @@ class Phase:
         return self.tokens / self.seconds
 
     def is_bound_by_memory(self, bytes_per_second: float) -> bool:
-        """Return whether the lower bound is the transfer of the bytes of all parts, rather than the products."""
+        """Return whether the lower bound is the time to transfer the bytes of all parts, rather than the time of the multiply-accumulates."""
         return sum(part.size_bytes for part in self.parts) / bytes_per_second >= self.bound * (1 - 1e-9)
 
 
 def seconds_of(of: Product, channels: int, tokens: int, speeds: Speeds = Speeds()) -> float:
-    """Return the seconds of a product of so many tokens with its first ``channels`` on the NPU; 0: on the cores alone."""
+    """Return the time of a linear layer for ``tokens`` tokens, in seconds, if the NPU multiplies its first ``channels`` channels; 0: the cores
+    multiply all."""
     left = max(0, of.rows - channels)
     cores = max(
         tokens * float(left * of.columns) / core_products(of.bits, tokens, speeds) / speeds.all_hertz,
@@ -247,9 +266,10 @@ def seconds_of(of: Product, channels: int, tokens: int, speeds: Speeds = Speeds(
 
 
 def chooser(target: Target, rows: int, of: Speeds = Speeds()) -> Callable[[Matrix, int, int, bool], Share]:
-    """Return ``share`` of a plan: the channels with the shortest modelled time for runs of ``rows`` tokens, and for single tokens.
+    """Return the function ``share`` of a plan for a target. It returns the channels with the shortest modelled time, for runs of ``rows`` tokens
+    and for single tokens.
 
-    A target without an NPU that takes jobs has no jobs.
+    If the target has no NPU that takes jobs, the cores multiply all channels.
     """
     if target.jobs is None:
         return lambda _matrix, _block, _most, _is_last: ALONE
@@ -274,7 +294,7 @@ def chooser(target: Target, rows: int, of: Speeds = Speeds()) -> Callable[[Matri
 
 
 def phase(work: Work, tokens: int, position: int, rows: int, of: Speeds = Speeds()) -> Phase:
-    """Return the modelled time of ``tokens`` tokens from ``position`` on, in runs of at most ``rows`` tokens."""
+    """Return the modelled time on i.MX 95 of ``tokens`` tokens from ``position`` on, in runs of at most ``rows`` tokens."""
     parts = _parts(work, tokens, position, rows, of)
     seconds = sum(part.seconds for part in parts)
     variance = SCATTER**2
@@ -293,11 +313,11 @@ def phase(work: Work, tokens: int, position: int, rows: int, of: Speeds = Speeds
 
 
 _STEP = 1.01
-"""The relative step by which the slope of a time over a constant is found."""
+"""The relative step of a constant in the finite difference that gives the slope of a time."""
 
 
 def _parts(work: Work, tokens: int, position: int, rows: int, of: Speeds) -> tuple[Part, ...]:
-    """Return the parts by the last word of their calls' names."""
+    """Return the parts of a phase. Calls are of one kind if their names have the same last word."""
     runs = [min(rows, tokens - first) for first in range(0, tokens, rows)]
     found: dict[str, list[Part]] = {}
     for each in work:
@@ -327,11 +347,11 @@ def _product(of: Product, runs: list[int], position: int, speeds: Speeds) -> Par
 
 
 TOKENS_TOGETHER = 16
-"""The tokens of a prompt that share one reading of the cache, assumed for the bound of its transfer."""
+"""The number of tokens of a prompt that share one reading of the cache. It is assumed, for the time to transfer the cache."""
 
 
 def _attention(of: Attention, tokens: int, position: int, speeds: Speeds) -> Part:
-    """Return the products of queries with keys and of scores with values, on the cores."""
+    """Return the part of an attention on the cores: the products of queries with keys, and of scores with values."""
     seen = (
         [of.source, of.source]
         if of.source
@@ -353,10 +373,10 @@ def calls_of(microcode: Microcode) -> Iterator[tuple[str, LanguageCall]]:
 
 
 def modelled(microcode: Microcode, tokens: int, position: int, rows: int) -> tuple[str, Phase] | None:
-    """Return the chip of a program in words, and the modelled time of ``tokens`` tokens from ``position`` on in runs of at most ``rows``.
+    """Return the name of a program's chip and the modelled time of ``tokens`` tokens from ``position`` on, in runs of at most ``rows`` tokens.
 
-    Return None for a program of no decoder, for a chip or an instruction set whose time is not modelled, for a decoder behind an encoder on a
-    core, and for a target that does not come with this package.
+    Return None if the program is no decoder, if the time of its chip or instruction set is not modelled, if the decoder follows an encoder on a
+    core, or if the target does not come with this package.
     """
     target = with_checksum(microcode.target)
     if target is None or not any(call.row.name == ATTENTION for call in microcode.operators):
@@ -374,9 +394,10 @@ def modelled(microcode: Microcode, tokens: int, position: int, rows: int) -> tup
 
 
 def on_core(microcode: Microcode, target: Target, tokens: int, position: int, rows: int) -> Phase:
-    """Return the modelled time on a core, on whose instruction set the forms of all calls are counted.
+    """Return the modelled time on a core that computes all calls, from the instructions of each call.
 
-    The bound is the longer of the reading of all weights and of the products at the most that the core computes in a cycle.
+    The lower bound is the longer of two times: reading all weights, and all multiply-accumulates at the largest number that the core computes
+    per cycle.
     """
     assert target.cpu is not None
     cpu, hertz = target.cpu, 1e6 * target.clock.value
