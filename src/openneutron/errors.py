@@ -34,9 +34,11 @@ class InvalidModelError(OpenNeutronError, ValueError):
 
 
 class BudgetError(OpenNeutronError, RuntimeError):
-    """No schedule is feasible within the SRAM budget; ``least_bytes`` is a sufficient budget. ``suggestions`` has other
-    options under which the model fits its budget, in words, with the bytes of SRAM of each. ``layers`` are those that run while the most
-    memory is in use at the least budget."""
+    """No schedule is feasible within the SRAM budget. ``least_bytes`` is a budget that suffices.
+
+    ``suggestions`` has other options under which the model fits its budget, as text, each with the SRAM that it needs in bytes. ``layers`` are
+    the layers that run at the moment of the highest memory use, in the program for ``least_bytes``.
+    """
 
     def __init__(
         self,
@@ -73,9 +75,11 @@ class MissingToolError(OpenNeutronError, RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A failure of NXP's converter that a node of its graph may cause. ``verdict`` says what happened, in the converter's own words
-    where it has some: "refuses it: ...". ``output`` is all that it printed. ``outside`` has the results of the operators that it left
-    outside of the NeutronGraph."""
+    """A failure of NXP's converter that may be caused by a node of its graph.
+
+    ``verdict`` describes the failure, if possible in the converter's own words: "refuses it: ...". ``output`` is everything that the converter
+    printed. ``outside`` has the results of the operators that the converter left outside of the NeutronGraph.
+    """
 
     verdict: str
     output: str = field(repr=False)
@@ -83,8 +87,8 @@ class Failure:
 
 
 class ConverterError(OpenNeutronError, RuntimeError):
-    """NXP's converter failed; ``output`` is its output, ``exit_code`` that of its process. ``failure`` is None where another graph
-    would fail in the same way."""
+    """NXP's converter failed. ``output`` is its output, ``exit_code`` the exit code of its process. ``failure`` is None if the converter would
+    fail for any other graph in the same way."""
 
     def __init__(self, message: str, output: str, exit_code: int, failure: Failure | None = None) -> None:
         super().__init__(message)
@@ -94,7 +98,7 @@ class ConverterError(OpenNeutronError, RuntimeError):
 
 
 def warn(message: str) -> None:
-    """Issue an OpenNeutronWarning that points at the line outside of this package that called into it."""
+    """Issue an OpenNeutronWarning whose location is the user's line that called this package."""
     package, frame, level = __name__.partition(".")[0], sys._getframe(), 1
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == package:
         frame, level = frame.f_back, level + 1
@@ -102,8 +106,7 @@ def warn(message: str) -> None:
 
 
 def said(error: BaseException) -> str:
-    """Return an exception's type and the first line of its message. The cause follows in brackets where its text
-    differs."""
+    """Return the type of an exception and the first line of its message; in brackets also those of its cause, if its text differs."""
     text = _head(error)
     cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     return f"{text} (caused by {_head(cause)})" if cause is not None and _head(cause) != text else text

@@ -34,7 +34,7 @@ __all__ = ["Exported", "export"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Exported:
-    """A language model as a ``.pte``: its bytes, the decoder with quantized weights, and the compiled program."""
+    """A language model as a ``.pte``: the bytes of the file, the decoder with quantized weights, and the compiled program."""
 
     pte: bytes = field(repr=False)
     decoder: Decoder
@@ -63,18 +63,23 @@ def export(
     name: str | None = None,
     tokenizer: str | Path | None = None,
 ) -> Exported:
-    """Return a causal language model as a ``.pte`` for ``openneutron generate`` and for ExecuTorch's runner of text models.
+    """Return a causal language model as a ``.pte``, for ``openneutron generate`` and for ExecuTorch's ``TextLLMRunner``.
 
-    ``model`` is a module of transformers (Llama, SmolLM, Mistral, Qwen2, Qwen3, Gemma, Phi, GPT-2), a folder with config.json and safetensors
-    files, a ``.gguf`` file, a state dict with its ``config``, or None for random weights of a ``config``. The cache has ``context``
-    positions, and a run takes up to ``chunk`` tokens. Weights of layers have ``bits`` 8, or 4 in groups; the embedding and the head
-    have ``head_bits``. ``calibration`` has texts as lists of tokens: with them weights are rounded as GPTQ does it, and scaled as
-    AWQ does it. ``repair`` is the most KL divergence from the float model in nats a token, judged on every fourth text: layers of 4 bits
-    get 8 bits until it is reached (``decoder.repair`` says which). On a target whose NPU takes matrix products, the
-    modelled time decides which products the NPU computes. The host core of any other chip computes the whole model.
-    ``tokenizer`` is the model's tokenizer.json, by default the one in its folder: ``generate`` then refuses any other.
+    * ``model``: a module of transformers (Llama, SmolLM, Mistral, Qwen2, Qwen3, Gemma, Phi, GPT-2), a folder with config.json and safetensors
+      files, a ``.gguf`` file, a state dict with its ``config``, or None for random weights of a ``config``.
+    * ``context``: the number of positions in the cache. ``chunk``: the largest number of tokens in a run.
+    * ``bits``: 8, or 4 for weights in groups of ``group`` columns. ``head_bits``: the same for embedding and head.
+    * ``calibration``: texts, each as a list of tokens. With them, weights are rounded as in GPTQ if ``gptq``, and input channels are scaled as
+      in AWQ if ``awq``.
+    * ``repair``: the largest allowed KL divergence from the float model, in nats per token. It is measured on every fourth text. Layers of 4
+      bits get 8 bits until the bound holds; ``decoder.repair`` has the result.
+    * ``tokenizer``: the model's tokenizer.json, by default the one in the model's folder. ``generate`` then refuses any other tokenizer.
 
-    Raises InvalidTargetError, InvalidModelError and InvalidOptionError before weights are read, and MissingToolError where a package is not installed.
+    If the target has an NPU that multiplies matrices, the modelled time decides which products the NPU computes. On other targets the host core
+    computes the whole model.
+
+    Raises InvalidTargetError, InvalidModelError and InvalidOptionError before weights are read, and MissingToolError if a package is not
+    installed.
     """
     chip = described(target)
     if chip.cpu is None:
@@ -108,6 +113,6 @@ def export(
 
 
 def _tokenizer_of(model: Any) -> Path | None:
-    """Return the tokenizer.json in a model's folder; None where there is none."""
+    """Return the path of the tokenizer.json in a model's folder; None if there is none."""
     place = Path(model) / TOKENIZER if isinstance(model, str | Path) else None
     return place if place is not None and place.is_file() else None

@@ -39,7 +39,7 @@ Floats = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Exported:
-    """A speech model as a ``.pte``: its bytes, the compiled encoder, the decoder with quantized weights, and the decoder's program."""
+    """A speech model as a ``.pte``: the bytes of the file, the compiled encoder, the decoder with quantized weights, and the decoder's program."""
 
     pte: bytes = field(repr=False)
     encoder: Any = field(repr=False)
@@ -72,17 +72,21 @@ def export(
     name: str = "whisper",
     options: CompileOptions | None = None,
 ) -> Exported:
-    """Return a Whisper model as a ``.pte`` for ``openneutron generate --audio``: the methods ``encoder`` and ``text_decoder``.
+    """Return a Whisper model as a ``.pte`` with the methods ``encoder`` and ``text_decoder``, for ``openneutron generate --audio``.
 
-    ``model`` is a WhisperForConditionalGeneration of transformers, its folder, or None for random weights of a ``config``. The decoder's
-    cache has ``context`` positions (default: all that the model has), and a run takes up to ``chunk`` tokens; its weights have ``bits``
-    8, or 4 in groups, those of embedding and head ``head_bits``. The encoder's activations are int8, or int16 with ``activations="int16"``;
-    ``calibration`` has sounds at 16 kHz, float32 samples from -1 to 1; without it, the encoder is calibrated on tones and noise. With it the
-    decoder's weights are rounded as GPTQ does it, and scaled as AWQ does it, for ``transcripts``, a list of tokens for each sound, by default
-    those that the float model writes.
-    ``language`` and ``task`` choose the tokens in front of each text. ``options`` are those of the encoder's compile.
+    * ``model``: a WhisperForConditionalGeneration of transformers, its folder, or None for random weights of a ``config``.
+    * ``context``: the number of positions in the decoder's cache; None stands for all that the model has. ``chunk``: the largest number of
+      tokens in a run.
+    * ``bits``: 8, or 4 for the decoder's weights in groups of ``group`` columns. ``head_bits``: the same for embedding and head.
+    * ``activations``: the type of the encoder's activations, "int8" or "int16".
+    * ``calibration``: sounds at 16 kHz, each as float32 samples from -1 to 1. None stands for synthetic tones and noise, which calibrate only
+      the encoder. With sounds, the decoder's weights are rounded as in GPTQ if ``gptq``, and scaled as in AWQ if ``awq``.
+    * ``transcripts``: a list of tokens for each sound of ``calibration``; None stands for the texts that the float model writes.
+    * ``language`` and ``task``: they determine the tokens before each text.
+    * ``options``: the compile options of the encoder.
 
-    Raises InvalidTargetError, InvalidModelError and InvalidOptionError before weights are read, and MissingToolError where a package is not installed.
+    Raises InvalidTargetError, InvalidModelError and InvalidOptionError before weights are read, and MissingToolError if a package is not
+    installed.
     """
     chip = described(target)
     if options is None:
@@ -144,7 +148,7 @@ def export(
 
 
 def examples(frames: int, seed: int, count: int = 4) -> list[Floats]:
-    """Return sounds for calibration: tones that begin and end, in noise, each at another level."""
+    """Return ``count`` synthetic sounds for calibration: tones that begin and end, with noise, at different levels. Each has ``frames`` frames."""
     random, samples = np.random.default_rng((seed, 30)), frames * HOP
     place = np.arange(samples) / HERTZ
     found = []

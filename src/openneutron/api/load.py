@@ -87,7 +87,8 @@ class LoadedFile(Copied):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """Return what the model's own file stated about it, such as Ultralytics' ``names`` and ``task``; empty without."""
+        """Return the metadata that the model's original file contained, such as Ultralytics' ``names`` and ``task``; an empty mapping if it had
+        none."""
         return metadata_of(self.buffer, self.name)
 
     def summary(self) -> str:

@@ -115,9 +115,9 @@ class Quantized:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Unquantized:
-    """An exported model, and all that its quantization depends on.
+    """An exported model, with everything that its quantization depends on.
 
-    ``samples`` are the calibration samples; None without calibration data. ``total`` is their number; 0 where it is not known.
+    ``samples`` are the calibration samples; None without calibration data. ``total`` is their number; 0 if the number is not known.
     """
 
     source: AtenGraph
@@ -213,7 +213,7 @@ FROM_WHERE = ("stack_trace", "torch_fn", "custom")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CachedModel:
-    """A cached model: its partitions before the compile, and all that the compile does not change."""
+    """A model in the cache: its partitions before the compile, and everything that does not change with options of the compiler."""
 
     partitions: tuple[LoweredPartition, ...]
     delegation: Delegation
@@ -582,7 +582,7 @@ class CompiledModel(CompiledResult):
         )
 
     def as_nxp(self, release: Release) -> AsNxp:
-        """Return what NXP's flow would take of the partitions with ``release`` of its SDK, by the limits that NXP publishes."""
+        """Return which operators of the partitions NXP's flow would run on the NPU, by the limits that NXP publishes for ``release`` of its SDK."""
         others = sum(item.computes for item in self.delegation.on_cpu)
         return as_nxp([part.graph for part in self.parts], (), release, self.target.name, others)
 

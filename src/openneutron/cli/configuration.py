@@ -88,9 +88,9 @@ def _parsed(path: Path, text: str) -> dict[str, Any]:
 
 
 def defaults(given: Configuration, parameters: Mapping[str, Parameter]) -> dict[str, Any]:
-    """Return the values of the file by the names of parameters, in the form of the command line.
+    """Return the options in a file as defaults of a command: values in the form of the command line, by the names of the command's parameters.
 
-    Raises InvalidOptionError, with file and line, for an unknown key and an unusable value.
+    Raises InvalidOptionError, with file and line, for an unknown key or an unusable value.
     """
     known = {name.replace("_", "-"): name for name in parameters if name not in ON_THE_COMMAND_LINE}
     flags = {**flags_of(CompileOptions), **flags_of(QuantizationOptions)}
@@ -111,7 +111,7 @@ def defaults(given: Configuration, parameters: Mapping[str, Parameter]) -> dict[
 
 
 def _text(value: Any, parameter: Parameter, folder: Path) -> Any:
-    """Return a value as the words of the command line; relative paths start at the file's folder."""
+    """Return a value of the file as text of the command line, or as a list of texts; relative paths start at the file's folder."""
     read = reader(parameter.annotation)
     if read is None:
         if not isinstance(value, bool):

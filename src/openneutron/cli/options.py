@@ -48,7 +48,7 @@ from openneutron.targets import Target
 
 
 def _varied(flag: Flag) -> Parameter:
-    """Return the parameter of a flag with several values in one text."""
+    """Return the parameter of a flag whose text may have several values, for a sweep."""
     declared = flag.declared
     values = [*declared.choices, *(("yes", "no") if flag.is_switch else ())]
     metavar = ",".join(values) or f"{declared.metavar}{',...' if declared.span is None else '..' + declared.metavar}"
@@ -288,9 +288,12 @@ class EvaluationParameters:
 
 @dataclass(frozen=True, slots=True)
 class GivenModel:
-    """A model and its options as a command gets them. ``request`` has the options. The loaded model, its inputs and the
-    calibration samples are added to it later. ``data`` applies to float models only, and ``weights`` to PyTorch models. ``evaluated`` is
-    the data of an evaluation. ``is_float`` is True for a ``.tflite`` that is quantized here."""
+    """A model and its options, as a command receives them.
+
+    ``request`` has the options; the loaded model, its inputs and the calibration samples are added later. ``data`` applies only to float models,
+    and ``weights`` only to PyTorch models. ``evaluated`` is the data of an evaluation. ``is_float`` is True for a ``.tflite`` that this project
+    quantizes.
+    """
 
     source: ModelSource
     request: Request
@@ -403,7 +406,8 @@ OPTIONS = (CompileOptions, QuantizationOptions)
 
 @dataclass(frozen=True, slots=True)
 class AskedModel:
-    """A MODEL that is not looked at yet. ``given`` returns the model with its options, and raises as ``given_model`` does."""
+    """A MODEL of the command line that has not been examined yet. ``given`` returns the model with its options, and raises as ``given_model``
+    does."""
 
     name: str
     given: Callable[[], GivenModel] = field(repr=False)
@@ -513,7 +517,7 @@ def configurable() -> dict[str, Parameter]:
 
 
 def _with_loading(source: ModelSource, given: ModelParameters) -> ModelSource:
-    """Return the source with the options of its form. Raises InvalidOptionError for an option of another form."""
+    """Return the source with those options that its form takes. Raises InvalidOptionError for an option that only other forms take."""
     loading = LoadingOptions(
         trust=given.trust,
         imports=names(given.imports),

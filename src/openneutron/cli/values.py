@@ -26,7 +26,8 @@ def without_conversions(command: Any) -> None:
 
 
 def _parameters(listed: Callable[[Any], list[Any]], annotations: Mapping[str, inspect.Parameter], context: Any) -> Any:
-    """Return a command's parameters, with the one for its help, which click makes on first use."""
+    """Return a command's parameters, with the parameter for help, which click creates when it is first needed. Replaces the conversion of each
+    parameter by ``_value``."""
     items = listed(context)
     for item in items:
         if not isinstance(item.process_value, partial):

@@ -152,7 +152,7 @@ class Layer:
 
 
 Place = tuple[int, str]
-"""The number of a layer and the name of its matrix: ``qkv``, ``output``, ``up`` or ``down``."""
+"""A matrix of a decoder: the index of its layer, and its name ``qkv``, ``output``, ``up`` or ``down``."""
 
 
 @dataclass(frozen=True, slots=True)

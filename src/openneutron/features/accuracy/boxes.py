@@ -26,9 +26,12 @@ LOWEST_SHARE = 0.75
 
 @dataclass(frozen=True, slots=True)
 class BoxAgreement:
-    """The boxes above the confidence in some pictures. ``matched`` are in both results, ``lost`` in that of the float model alone, and
-    ``new`` in that of the quantized model alone. ``iou`` is the mean overlap of the matched boxes; None without any. ``best`` are the
-    highest scores of the float and of the quantized model; 0 without boxes."""
+    """The boxes above the confidence threshold, compared over some pictures.
+
+    ``matched`` boxes are found by both models, ``lost`` only by the float model, and ``new`` only by the quantized model. ``iou`` is the mean
+    overlap of the matched boxes; None if there are none. ``best`` has the highest score of the float model and of the quantized model; 0 without
+    boxes.
+    """
 
     pictures: int
     confidence: float
@@ -57,11 +60,11 @@ class BoxAgreement:
 
 
 def agreement(pairs: Sequence[tuple[Tensor, Tensor]], confidence: float) -> BoxAgreement:
-    """Return the agreement of boxes in pictures.
+    """Return the agreement of the boxes in pictures.
 
-    Each pair has the boxes of the float and of the quantized model in one picture, each a tensor (boxes, 6 or more) of corners, score and
-    class, by falling score. A box of the quantized model is matched, by falling score, with the box of its class that overlaps it most
-    and has no match.
+    Each pair has the boxes of the float model and of the quantized model in one picture: tensors [boxes, 6 or more] with corners, score and
+    class, sorted by falling score. In this order, each box of the quantized model is matched with the unmatched float box of its class that
+    overlaps it most.
     """
     overlaps: list[float] = []
     one_best, two_best = (
@@ -90,8 +93,8 @@ def finds_boxes(model: object) -> bool:
 
 
 def boxes_agreement(model: Staged, heads: Iterable[tuple[Any, Any]]) -> BoxAgreement:
-    """Return the agreement of the boxes that ``model.later`` makes of raw heads. Each pair has the heads of the float and of the quantized
-    network for one picture."""
+    """Return the agreement of the boxes that ``model.later`` computes from raw heads. Each pair has the heads of the float network and of the
+    quantized network for one picture."""
     assert isinstance(model.later, nn.Module)
     pairs = []
     with torch.no_grad():
@@ -104,7 +107,7 @@ def boxes_agreement(model: Staged, heads: Iterable[tuple[Any, Any]]) -> BoxAgree
 def warn_of_lost_boxes(
     model: Staged, name: str, real: GraphModule, quantized: GraphModule, samples: Sequence[ModelInputs]
 ) -> None:
-    """Warn where the quantized network of a detector loses boxes of the float one, or its best scores, in the first calibration sample."""
+    """Issue a warning if the quantized network of a detector loses boxes or its best scores in the first calibration sample."""
     if not samples or not finds_boxes(model):
         return
     with suppressed(), step("Comparing boxes"), torch.no_grad():

@@ -76,7 +76,7 @@ def _declared(name: str) -> str:
 
 
 def equal_weights(deployments: Sequence[Deployment]) -> dict[bytes, str]:
-    """Return the array of the weights that several programs have, which is in the source of the first of them."""
+    """Return the names of weight arrays that several programs share, by their content. The array is in the source of the first program."""
     places: dict[bytes, list[str]] = {}
     for deployment in deployments:
         for index, call in enumerate(deployment.calls):
@@ -85,7 +85,7 @@ def equal_weights(deployments: Sequence[Deployment]) -> dict[bytes, str]:
 
 
 def _weights(call: Call) -> bytes:
-    """Return the weights; those of NXP's programs with the kernels behind them, at a multiple of 16 bytes, as in a delegate's payload."""
+    """Return the weights of a call. For NXP's programs the kernels follow at a multiple of 16 bytes, as in a delegate's payload."""
     program = call.program
     if not isinstance(program, NxpProgram):
         return program.weights
@@ -181,12 +181,12 @@ const void *{name}_output(const {name}_instance *instance, uint32_t index);
 
 
 def _parameters(deployment: Deployment) -> str:
-    """Return the parameters for the memory of each arena."""
+    """Return the C parameters that pass the memory of each arena."""
     return ", ".join(f"void *{each.name}, size_t {each.name}_bytes" for each in arenas_of(deployment).arenas)
 
 
 def _instance(deployment: Deployment) -> dict[str, str]:
-    """Return the declarations of the members of an instance beside the common one, by name."""
+    """Return the declarations of an instance's members, except the common one, by name."""
     calls = deployment.calls
     members = {
         "inputs": f"void *inputs[{max(1, len(deployment.inputs))}]",  # C has no empty arrays
@@ -203,7 +203,7 @@ def _instance(deployment: Deployment) -> dict[str, str]:
 
 
 def instance_bytes(deployment: Deployment) -> int:
-    """Return the bytes of an instance on a core with addresses of 32 bits, without the state."""
+    """Return the size of an instance without its state, in bytes, on a core with 32-bit addresses."""
     calls = deployment.calls
     pointers = POINTERS_OF_AN_INSTANCE + max(1, len(deployment.inputs)) + len(deployment.outputs) + 8 * len(calls)
     pointers += max(1, *(len(call.inputs) for call in calls), 1)
@@ -366,8 +366,10 @@ def _tensor(tensor: IoTensor, name: str, spot: Spot) -> str:
 
 
 def arenas_of_all(deployments: Sequence[Deployment]) -> dict[str, Arena]:
-    """Return the arenas that models share, by name: each is as large as the largest one of this name. A model with matrix products on the
-    NPU has its arena in memory of NXP's driver."""
+    """Return the arenas that models share, by name. The size of an arena is the largest size that a model needs for this name.
+
+    If a model has matrix products on the NPU, its arena is in memory of NXP's driver.
+    """
     found: dict[str, Arena] = {}
     shared = [deployment for deployment in deployments if not deployment.has_jobs]
     for arena in (arena for deployment in shared for arena in arenas_of(deployment).arenas):

@@ -136,8 +136,8 @@ class Deployment:
 
     @property
     def has_jobs(self) -> bool:
-        """Return whether a program gives matrix products to NXP's driver for the NPU of i.MX 95. Weights and arena are in the driver's memory
-        then."""
+        """Return whether a program leaves matrix products to NXP's driver for the NPU of i.MX 95. Weights and arena are then in the driver's
+        memory."""
         programs = [call.program for call in self.calls if not isinstance(call.program, NxpProgram)]
         return any(is_job(kernel) for kernel in called_kernels(programs))
 
@@ -148,8 +148,11 @@ class Deployment:
 
 @dataclass(frozen=True, slots=True)
 class Arena:
-    """A memory of runs, in bytes. ``name`` is its name in C, ``section`` that of the linker (empty: no special one). ``work`` is the size
-    without the inputs and outputs that only their caller reads and writes."""
+    """A memory that the runs of models use, of ``size`` bytes.
+
+    ``name`` is its name in C, and ``section`` its linker section (empty: no special section). ``work`` is the size without inputs and outputs
+    that only the caller reads and writes.
+    """
 
     name: str
     section: str
@@ -167,8 +170,7 @@ class Spot:
 
 @dataclass(frozen=True, slots=True)
 class Arenas:
-    """The memory of a model's runs. The scratch buffer is at the beginning of the first arena. The tensors between programs are in the
-    last one."""
+    """The memory of a model's runs. The scratch buffer is at the beginning of the first arena. Tensors between programs are in the last arena."""
 
     arenas: tuple[Arena, ...]
     prefetch: Spot
@@ -178,10 +180,10 @@ class Arenas:
 
 
 def arenas_of(deployment: Deployment) -> Arenas:
-    """Return the arenas of a model: one, or one for each memory region of its chip up to the last one that it uses.
+    """Return the arenas of a model: one arena, or one for each memory region of the chip, up to the last region that is used.
 
-    The regions have the program's buffers (``openneutron.isa.rows.REGIONS``). An input or output that a model's only program has in one
-    of its buffers is used there, without a copy.
+    Program buffers are in the regions of ``openneutron.isa.rows.REGIONS``. If a model has one program and the program has an input or output in
+    one of its buffers, the caller uses it there without a copy.
     """
     buffers = [aligned(deployment.largest(size)) for size in ("scratch_size", "prefetch_size", "debug_size")]
     while len(buffers) > 1 and not buffers[-1]:

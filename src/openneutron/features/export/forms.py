@@ -22,8 +22,8 @@ PRIVATE = ("src", "runtime/driver", "runtime/kernels")
 
 
 def with_relative_includes(contents: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Return the files with the paths of private headers relative to the including file, so that the public folders are
-    all that a build has to name."""
+    """Return the files with includes of private headers written as paths relative to the including file. A build then needs only the public
+    folders as include directories."""
     changed = dict(contents)
     for name, data in contents.items():
         if not name.endswith((".c", ".h", ".cpp")):
@@ -44,8 +44,7 @@ def with_relative_includes(contents: Mapping[str, bytes]) -> dict[str, bytes]:
 
 
 def arduino_library(contents: Mapping[str, bytes], words: Mapping[str, str]) -> dict[str, bytes]:
-    """Return the files at their places in an Arduino library: sources in ``src``, whose public headers are in ``src`` itself,
-    and the example as a sketch.
+    """Return the files in the layout of an Arduino library: sources in ``src``, public headers directly in ``src``, and the example as a sketch.
 
     See Arduino's library specification, https://arduino.github.io/arduino-cli/latest/library-specification/.
     """
@@ -73,7 +72,7 @@ def arduino_library(contents: Mapping[str, bytes], words: Mapping[str, str]) -> 
 
 
 def cmsis_pack(contents: Mapping[str, bytes], words: Mapping[str, str]) -> dict[str, bytes]:
-    """Return the files with the description of a CMSIS-Pack and the pack itself, whose bytes depend on nothing else.
+    """Return the files with the description of a CMSIS-Pack and the pack itself. The bytes of the pack depend only on the arguments.
 
     See the Open-CMSIS-Pack specification, https://open-cmsis-pack.github.io/Open-CMSIS-Pack-Spec/main/html/packFormat.html.
     """
@@ -120,8 +119,8 @@ def _description(paths: Iterable[str], words: Mapping[str, str]) -> bytes:
 
 
 def _zip(contents: Mapping[str, bytes]) -> bytes:
-    """Return an archive with the oldest date that a ZIP file has, and without compression, whose bytes differ between versions
-    of its library."""
+    """Return a ZIP archive of the files. All files have the oldest date that ZIP allows. They are not compressed, since compressed bytes differ
+    between versions of zlib."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, data in sorted(contents.items()):

@@ -83,8 +83,10 @@ def read_pte(data: bytes, file: str, name: str, is_nxp: bool = False) -> Deploym
 
 
 def _sizes(program: Program, found: list[int]) -> list[int]:
-    """Return the sizes of the inputs and outputs that a program states, in bytes. NXP's microcode states them in words that are not
-    published: ``found`` is returned for it."""
+    """Return the sizes of the inputs and outputs that a program states, in bytes.
+
+    NXP's microcode states sizes in a form that is not published; ``found`` is returned for it.
+    """
     if isinstance(program, NxpProgram):
         return found
     microcode = decode(program)
@@ -120,7 +122,8 @@ def _payload(method: Method, index: int, file: str, is_nxp: bool) -> Payload:
 
 
 def check_maker(microcode: bytes, file: str, is_nxp: bool) -> None:
-    """Raise InvalidModelError where the microcode is this project's and NXP's driver is to run it, or the other way round."""
+    """Raise InvalidModelError if the microcode does not fit the driver: NXP's driver (``is_nxp``) runs only NXP's microcode, and this project's
+    driver only its own."""
     if is_nxp and not is_foreign(microcode):
         raise InvalidModelError(
             f"'{file}' has OpenNeutron's microcode, and NXP's NPU does not run it. Compile the model with converter='eiq' "
@@ -463,16 +466,21 @@ def _wanted(tensor: IoTensor) -> ModelInput:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A stock ``.tflite`` that computes what a program of NXP's computes. ``inputs`` has for each input of the file the index of the
-    program's input, and ``outputs`` for each output of the program the index of the file's output."""
+    """A stock ``.tflite`` that computes the same as a program of NXP's converter.
+
+    ``inputs`` has the index of the program's input for each input of the file. ``outputs`` has the index of the file's output for each output of
+    the program.
+    """
 
     model: bytes = field(repr=False)
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
 
     def run(self, inputs: Sequence[NDArray[np.uint8]]) -> list[NDArray[np.uint8]]:
-        """Return the bytes of the program's outputs by LiteRT's reference kernels. Raises InvalidOptionError where the inputs do not have the
-        sizes of the file's, and InvalidModelError where LiteRT can't run the file."""
+        """Return the bytes of the program's outputs, computed by LiteRT's reference kernels.
+
+        Raises InvalidOptionError if the inputs do not have the sizes of the file's inputs, and InvalidModelError if LiteRT can't run the file.
+        """
         graph = litert.read(self.model).graph
         given = []
         for name, place in zip(graph.inputs, self.inputs, strict=True):
@@ -555,14 +563,14 @@ def golden(
 
 
 PROMPT = 8
-"""The most tokens of the golden prompt of a language model."""
+"""The largest number of tokens in the golden prompt of a language model."""
 
 MOST_LOGITS = 1 << 18
-"""The logits of all runs of the golden text of a language model, unless two runs have more."""
+"""The largest number of golden logits of a language model, over all runs. At least two runs are kept even if they have more."""
 
 
 def _golden_text(deployment: Deployment, facts: Interface) -> Golden:
-    """Return the runs of a language model that continues a prompt of random tokens with the most likely token each time."""
+    """Return the golden runs of a language model: it continues a prompt of random tokens, and the most likely token is chosen each time."""
     generator = np.random.default_rng(SEED)
     count = min(PROMPT, facts.rows, facts.context)
     tokens, position = generator.integers(0, facts.vocabulary, count), 0

@@ -51,17 +51,17 @@ CYCLES = "cycles"
 """The unit of a device's times that a fit needs."""
 
 LEAST_CYCLES = 0.1
-"""The fewest cycles of an instruction that a chip's file may have."""
+"""The smallest value of cycles per instruction that a chip file may have."""
 
 MATTERS = 0.01
 """Operators with less than this share of the measured cycles are left out of the error."""
 
 
 def refitted(profile: Profile, source: str, name: str) -> str:
-    """Return the text of a chip's file called ``name``: the file of the profile's target with other cycles of an instruction.
+    """Return the text of a chip file called ``name``, with cycles per instruction that are fitted to a measured profile.
 
-    They are those with which the modelled cycles of all calls together are the measured ones. ``source`` is the file of the
-    measurement. Raises InvalidOptionError where the target has an NPU, or where the times are no cycles.
+    The rest is the chip file of the profile's target. With the fitted value, the modelled cycles of all calls together equal the measured ones.
+    ``source`` is the file of the measurement. Raises InvalidOptionError if the target has an NPU, or if the measured times are not in cycles.
     """
     target = profile.target
     if target.cpu is None:
@@ -98,7 +98,7 @@ def _with_fact(text: str, name: str, value: str, unit: str, source: str) -> str:
 
 
 def _ratio_and_error(operators: Sequence[OperatorProfile]) -> tuple[float, int]:
-    """Return measured over modelled cycles, and the largest error that is left in percent, from 1 to 99."""
+    """Return measured cycles divided by modelled cycles, and the largest remaining error in percent, from 1 to 99."""
     measured = [(item.cycles, item.time) for item in operators if item.time]
     whole = sum(time for _, time in measured)
     ratio = whole / sum(cycles for cycles, _ in measured)

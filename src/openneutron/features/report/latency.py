@@ -32,14 +32,13 @@ CPU_CALLS = "CPU calls"
 
 
 def host_operators(data: bytes) -> tuple[HostOperator, ...]:
-    """Return the operators of a ``.pte`` that run on the host core. The ``values`` of each are the number of elements
-    of its first tensor."""
+    """Return the operators of a ``.pte`` that run on the host core. The field ``values`` of each is the number of elements of its first tensor."""
     return tuple(operator for method in pte.methods(data) for operator in _of(method))
 
 
 def host_operators_of_graph(graph: Graph, nodes: Iterable[Node]) -> tuple[HostOperator, ...]:
-    """Return the host operators among the nodes of a ``.tflite``; views compute nothing and are left out. The
-    ``values`` of each are the number of elements of its first output."""
+    """Return the nodes of a ``.tflite`` that compute on the host core, without views. The field ``values`` of each is the number of elements of
+    its first output."""
     return tuple(
         HostOperator(kind_of(node.op), graph[node.outputs[0]].elements if node.outputs else 0)
         for node in nodes
@@ -58,8 +57,10 @@ def _of(method: pte.Method) -> Iterator[HostOperator]:
 
 
 def _io_type(method: pte.Method, call: pte.KernelCall, tensors: list[int], uses: Mapping[int, int]) -> str:
-    """Return the quantized type of a call that converts an input or output of the method; an empty string for other
-    calls. The call has to be the only reader of the input, or the only writer of the output."""
+    """Return the quantized type of a call that converts an input or output of the method; an empty string for all other calls.
+
+    The call must be the only reader of the input, or the only writer of the output.
+    """
     if kind_of(call.operator) is not HostKind.CONVERSION or len(tensors) < 2:
         return ""
     read, written = tensors[0], tensors[-1]
@@ -76,18 +77,20 @@ PART_OF = {
     Term.SOFTMAX: "host",
     Term.CONVERSIONS: "host",
 }
-"""The part of a latency that a term belongs to; the others belong to the NPU, or to the CPU of a target without one."""
+"""The part of a latency that contains each term. Terms that are not listed belong to the NPU, or to the CPU if the target has no NPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """The modelled latency of one inference, in cycles of the NPU. It is the sum of four parts, which do not overlap.
+    """The modelled latency of one inference, in cycles of the NPU. It is the sum of four parts that do not overlap.
 
-    In ``npu_cycles`` the NPU works or is dispatched. In ``copy_cycles`` the NPU waits for copies. In ``host_cycles``
-    the operators of ``host`` run on the CPU, outside of all programs; operators whose time is not modelled count as 0.
-    In ``cpu_call_cycles`` the host core makes kernel calls of the programs. ``own`` has the cycles of the programs by term. ``kernels``
-    has the estimates of other operators on the CPU, by the name of their kernels; ``estimate`` contains them, and no number of cycles
-    does. ``estimated`` is the number of operators of ``host`` whose time is among them.
+    * ``npu_cycles``: the NPU works or is dispatched.
+    * ``copy_cycles``: the NPU waits for copies.
+    * ``cpu_call_cycles``: the host core computes kernel calls of the programs.
+    * ``host_cycles``: the operators of ``host`` run on the CPU, outside of all programs. An operator whose time is not modelled counts as 0.
+
+    ``own`` has the cycles of the programs by term of the cost model. ``kernels`` has the estimates of other operators on the CPU, by the name of
+    their kernels; only ``estimate`` includes them. ``estimated`` is the number of operators in ``host`` whose time is in ``kernels``.
     """
 
     target: Target

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Find what repeats in a list of calls: layers of one structure, and pieces of one operator.
+"""Find repetitions in a list of kernel calls: layers of equal structure, and pieces of one operator.
 
-Two calls repeat where their names differ in one number at most, and all else that a table shows of them is equal.
+Two calls are repetitions if their names differ in at most one number and all other facts that a table shows are equal.
 """
 
 from __future__ import annotations
@@ -11,15 +11,18 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 LEAST_SAVED = 4
-"""The least number of rows that a group stands for beyond those that it shows. Fewer rows are as short without the line of the group."""
+"""The smallest number of rows that a group must save in a table. A group that saves fewer rows is not shorter, since the group has a row of its
+own."""
 
 _NUMBER = re.compile(r"\d+")
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """``times`` repeats of the ``period`` items from ``first`` on, one behind the other. ``title`` names the repeats; a single item that does
-    not repeat has an empty one."""
+    """``times`` repetitions of ``period`` consecutive items, the first of which has index ``first``.
+
+    ``title`` names the repetitions. It is empty for a single item that is not repeated.
+    """
 
     first: int
     period: int = 1
@@ -28,17 +31,18 @@ class Block:
 
     @property
     def all_items(self) -> range:
-        """Return the positions of the items of all repeats."""
+        """Return the indices of the items in all repetitions."""
         return range(self.first, self.first + self.period * self.times)
 
     @property
     def shown_items(self) -> range:
-        """Return the positions of the items of the first repeat."""
+        """Return the indices of the items in the first repetition."""
         return range(self.first, self.first + self.period)
 
 
 def blocks(names: Sequence[str], facts: Sequence[Hashable]) -> list[Block]:
-    """Return the items of a list in their order, as blocks. ``facts`` has for each item what must be equal in a repeat.
+    """Return the items of a list divided into blocks, in their order. ``facts`` has a value for each item; items with different values are no
+    repetitions.
 
     >>> facts = ["product", "norm"] * 3
     >>> names = [f"layers.{layer}.{part}" for layer in range(3) for part in ("product", "norm")]

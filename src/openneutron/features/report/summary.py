@@ -33,9 +33,9 @@ CPU_SHARE = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Delegated:
-    """An operator on the NPU, as the user's model names it, and the number of its partition.
+    """An operator on the NPU: its name in the user's model, and the index of its partition.
 
-    ``computes`` is False for views and identities; see ``diagnostics.OnCpu``.
+    ``computes`` is False for views and identities, as in ``OnCpu``.
     """
 
     operator: str
@@ -114,7 +114,8 @@ IN_HOST = ("softmax", "join")
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """A reason of operators on the CPU: how many operators have it, the modelled time of these, and how many have no modelled time."""
+    """A reason why operators are on the CPU: the number of these operators, the sum of their modelled times, and the number of operators without
+    a modelled time."""
 
     text: str
     operators: int
@@ -136,18 +137,18 @@ def cpu_estimate(milliseconds: float, target: Target) -> Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The figures of a compile. Sizes are bytes. Times and cycles are modelled, for one inference.
+    """The figures of a compile. Sizes are in bytes. Times and cycles are modelled, for one inference.
 
-    Cycles are the sum of those of the NPU, of kernel calls that the host core makes in the programs, of copies for the
-    NPU, and of ``host``, the operators on the CPU outside of all programs. The NPU reads only SRAM. If the weights do not fit the chip's SRAM beside a run, each inference is assumed to copy them from
-    flash, as with ``prefetch_constants``. Tables are not counted in these copies, since the kernels copy single entries
-    of them.
+    Cycles are the sum over the NPU, kernel calls that the host core computes in the programs, copies for the NPU, and ``host``, the operators on
+    the CPU outside of all programs. The NPU reads only SRAM. If the weights do not fit into the chip's SRAM beside a run, each inference is
+    assumed to copy them from flash, as with ``prefetch_constants``. Tables are not counted in these copies, since kernels copy single entries of
+    them.
 
-    ``budget_bytes`` limits each partition separately, since partitions run one after the other in the same memory. ``file``
-    is the compiled file and ``file_bytes`` its size; both are None where nothing was written. ``kernel_selection`` is
-    the name of the C file that selects the kernels; None if it was not requested. ``outputs`` is the accuracy of the
-    model's results; it is empty without a float model to compare with. ``cpu_parts`` is the number of delegate calls of a backend for the
-    CPU, whose operators have its name as ``kernels``.
+    ``budget_bytes`` limits each partition separately, since partitions run one after the other in the same memory. ``file`` is the compiled file
+    and ``file_bytes`` its size; both are None if nothing was written. ``kernel_selection`` is the name of the C file that selects the kernels;
+    None if it was not requested. ``outputs`` is the accuracy of the model's results; it is empty without a float model to compare with.
+    ``cpu_parts`` is the number of delegate calls of another backend that computes on the CPU; the field ``kernels`` of their operators has the
+    backend's name.
     """
 
     model: str
@@ -241,8 +242,8 @@ class Summary:
         return Latency(self.target, npu, copies, self.host, beside, work, kernels, estimated)
 
     def _cpu_kernels(self) -> tuple[Mapping[str, Estimate], int]:
-        """Return the estimates of the operators on the CPU that ``host`` has no time of, by the name of their kernels, and how many of them
-        are calls of ``host``."""
+        """Return the estimates of those operators on the CPU that have no time in ``host``, by the name of their kernels; and the number of
+        these operators that are in ``host``."""
         spent: dict[str, list[float]] = {}
         for item in self.on_cpu:
             time = self.cpu_milliseconds(item)

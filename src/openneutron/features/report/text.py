@@ -204,7 +204,7 @@ def _folded_text(summary: Summary) -> str:
 
 
 def _reason_text(summary: Summary) -> str:
-    """Return the reason whose operators on the CPU take most of the modelled time, in words; empty where none has a modelled time."""
+    """Return the reason whose operators take the most modelled time on the CPU, as text; an empty string if no reason has a modelled time."""
     first = next((row for row in summary.reasons() if row.time.milliseconds), None)
     if first is None:
         return ""
@@ -266,8 +266,8 @@ def _latency_text(summary: Summary) -> str:
 
 
 def _range_text(summary: Summary) -> str:
-    """Return the releases that the range of the latency is for, and the term that the range hangs on most, in words; an empty string if the
-    latency is not known."""
+    """Return as text for which releases the range of the latency is valid, and which term widens it most; an empty string if the latency is not
+    known."""
     found = summary.latency.estimate
     if summary.is_on_cpu or not found.milliseconds:
         return ""
@@ -522,7 +522,7 @@ def calls_of(part: PartitionSummary, target: Target) -> Table:
 
 @dataclass(frozen=True, slots=True)
 class _CallRow:
-    """A row of the table of kernel calls: a call, or the sum of calls that repeat ``times`` times."""
+    """A row in the table of kernel calls: one call, or the sum over ``times`` repetitions of a call."""
 
     name: str
     times: int | None
@@ -560,7 +560,7 @@ class _CallRow:
 
     @classmethod
     def of_all(cls, block: Block, calls: Sequence[OperatorReport], target: Target) -> _CallRow:
-        """Return the row of calls that repeat, with their sums."""
+        """Return the row of repeated calls, with the sums of their figures."""
         found = estimate(total(call.work for call in calls), target)
         return cls(
             name=f"{block.title}, each:",

@@ -44,10 +44,10 @@ def is_picture(path: Path) -> bool:
 
 
 def loaded(path: Path, wanted: ModelInput, stated: str, detector: Detector | None) -> np.ndarray:
-    """Return the model's input for a picture: after the preprocessing that the compiled file states, and of a detector in a letterbox of the
-    input's size.
+    """Return the model's input for a picture, after the preprocessing that the compiled file states. For a detector, the picture is fitted into
+    the input's size with borders (letterbox).
 
-    Raises InvalidOptionError where the picture can't be read or has another size, or a function made the preprocessing.
+    Raises InvalidOptionError if the picture can't be read, if it has another size, or if the preprocessing is a Python function.
     """
     option = f"--input {path}"
     if parsed(stated) is not None:
@@ -76,8 +76,8 @@ class Found:
 
     @classmethod
     def of(cls, file: str, detector: Detector, picture: Path, outputs: Sequence[np.ndarray]) -> Found:
-        """Return the objects in the results of a run. Raises InvalidModelError where the results have another form than the file's
-        metadata state."""
+        """Return the objects in the outputs of a run. Raises InvalidModelError if the outputs do not have the form that the file's metadata
+        state."""
         try:
             found = detector.detections(outputs)
         except InvalidModelError as error:
@@ -87,7 +87,7 @@ class Found:
         return cls(detector, picture, found.in_picture(height, width, place))
 
     def plot(self, path: Path) -> bytes:
-        """Return the picture with the objects, in the form that the suffix of a file's name states."""
+        """Return the picture with the objects drawn into it, in the format given by the suffix of ``path``."""
         stream = io.BytesIO()
         made = drawn(decoded(self.picture), self.detections, self.detector.names)
         made.save(stream, {".jpg": "jpeg"}.get(path.suffix.lower(), path.suffix.lower().removeprefix(".")))
@@ -287,7 +287,8 @@ def run_file(
 
 
 def detector_of(path: Path) -> Detector | None:
-    """Return the detector in a compiled file, by its metadata; None for a file without such. Raises as ``Detector.of`` does."""
+    """Return the detector in a compiled file, described by the file's metadata; None if the file has no such metadata. Raises as ``Detector.of``
+    does."""
     data = content(path)
     form = form_of(path)
     try:

@@ -90,8 +90,8 @@ def report_data(
 
 
 def report_of_language_model(file: bytes, name: str) -> ReportData:
-    """Return the data of a language model in a ``.pte``, which has no facts of a compile. The figures are those of the program, and of one
-    token at a quarter of the cache.
+    """Return the report data of a language model in a ``.pte``. The file contains no facts about its compile. The figures are computed from the
+    program, and for one token at a quarter of the cache.
 
     Raises as ``openneutron.language.model.found`` does, and InvalidProgramError for a chip that this version does not know.
     """
@@ -154,8 +154,8 @@ def with_accuracy(data: ReportData, accuracy: Iterable[Measured]) -> ReportData:
 
 
 def by_layer(accuracy: Iterable[Measured], layers: Sequence[Layer]) -> Iterable[LayerAccuracy]:
-    """Yield each measured accuracy under the name of its layer. The accuracy of a module or node is assigned to its
-    last layer. A name without a layer stays."""
+    """Yield each measured accuracy under the name of a layer. An accuracy measured for a module or node gets the name of its last layer; a name
+    without a layer is kept."""
     names: dict[str, str] = {}
     for layer in layers:
         names |= dict.fromkeys(filter(None, (layer.module, layer.node)), layer.name)
@@ -234,8 +234,8 @@ MOVES = "bytes"
 
 
 def _split(call: OperatorReport, target: Target) -> tuple[int, int, int]:
-    """Return the cycles of a call for dispatch, for compute and for moving values. A call is bound by one of the latter
-    two, so that the other is 0."""
+    """Return the cycles of a call for dispatch, for compute and for moving values. Either compute or moving values bounds a call; the cycles of
+    the other are 0."""
     is_transfer = KERNEL_BY_NAME[call.kernel].is_transfer  # the data mover makes it
     dispatch = 0 if is_transfer else call.stripes * issue_cycles(KERNEL_BY_NAME[call.kernel], target)
     rest = call.cycles - dispatch

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A decoder's program: the time of each phase by kind of layer, what bounds it, tokens per second by position, and its memory."""
+"""The report's section about a decoder's program: the time of each phase by kind of call, what bounds it, tokens per second by position, and
+memory."""
 
 from __future__ import annotations
 
@@ -48,11 +49,12 @@ from openneutron.targets import with_checksum
 CPU, NPU, BOTH = "CPU", "NPU", "NPU and CPU"
 PREFILL, DECODE = "prefill", "decode"
 CHOSEN, CORES, JOBS, BOUND = "as compiled", "CPU alone", "all on the NPU", "lower bound"
-"""The lines of the chart: the program, its products on the CPU alone, those of several tokens on the NPU alone, and the bound of the time."""
+"""The lines of the chart: the program as compiled, all linear layers on the CPU, linear layers of several tokens wholly on the NPU, and the
+lower bound of the time."""
 
 DDR, MULTIPLICATIONS, VALUES = "bytes over DDR", "multiplications", "dispatch and values"
 FLASH, INSTRUCTIONS = "bytes of flash", "instructions"
-"""The bounds of a core that computes all calls, whose instructions are counted."""
+"""The two kinds of lower bound on a core that computes all calls: reading the weights from flash, and executing instructions."""
 
 TITLES = {
     "embedding": "embedding",
@@ -68,7 +70,7 @@ TITLES = {
     "cross_attention": "cross attention",
     "cross_output": "output of cross attention",
 }
-"""The words for a call, by the last word of its name (language/program.py)."""
+"""The title of each kind of call, by the last word of a call's name (language/program.py)."""
 
 NORMS = "norms"
 _ORDER = (TITLES["embedding"], NORMS, *TITLES.values())
@@ -76,12 +78,14 @@ _ORDER = (TITLES["embedding"], NORMS, *TITLES.values())
 
 @dataclass(frozen=True, slots=True)
 class LayerPart:
-    """The calls of one kind in all layers, in one phase.
+    """All calls of one kind in a phase, summed over the layers.
 
-    ``shape`` has the rows and columns of the weights. ``seconds`` and ``size_bytes`` (weights and cache that cross the DDR) are those of the
-    whole phase, ``cpu_seconds`` and ``npu_seconds`` those of the same calls on the CPU alone and on the NPU; None where they can't be there.
-    The time of a part that is not ``is_counted`` is the compiler's cost of its kernels on one core; it is not added to that of the phase,
-    whose constants are fitted to whole runs.
+    ``shape`` has the rows and columns of the weights. ``seconds`` and ``size_bytes`` are those of the whole phase; ``size_bytes`` counts weights
+    and cache that are read from external memory. ``cpu_seconds`` and ``npu_seconds`` are the times of the same calls on the CPU alone and on the
+    NPU alone; None if the calls can't run there.
+
+    If ``is_counted`` is False, the time is the compiler's cost estimate for one core. It is not part of the phase's time, whose constants are
+    fitted to whole runs.
     """
 
     name: str
@@ -101,7 +105,8 @@ class LayerPart:
 
 @dataclass(frozen=True, slots=True)
 class PhaseTime:
-    """The modelled time of ``tokens`` tokens from ``position`` on, with its range and its lower bound, and the time of the other ways."""
+    """The modelled time of ``tokens`` tokens from ``position`` on: with its range, its lower bound, and the times with all linear layers on the
+    CPU or on the NPU."""
 
     kind: str
     tokens: int
@@ -124,18 +129,18 @@ class PhaseTime:
         return f"prefill of {plural(self.tokens, 'token')}"
 
     def speed_text(self, seconds: float | None) -> str:
-        """Return tokens per second in words; empty where the time is None."""
+        """Return the tokens per second for a time in seconds, as text; an empty text for None."""
         return "" if seconds is None else number_text(self.tokens / seconds)
 
     @property
     def range_text(self) -> str:
-        """Return the range of the tokens per second in words."""
+        """Return the range of the tokens per second as text."""
         return f"{self.speed_text(self.high_seconds)} to {self.speed_text(self.low_seconds)}"
 
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """A point of the chart: the tokens per second of a run from ``position`` on, with their range."""
+    """A point of the chart: the tokens per second of a run that begins at ``position``, with their range."""
 
     kind: str
     way: str
@@ -147,7 +152,7 @@ class Speed:
 
 @dataclass(frozen=True, slots=True)
 class MemoryPart:
-    """A part of the memory of a program: ``kind`` names the memory that has it, ``name`` its content."""
+    """A part of a program's memory. ``kind`` names the memory that contains the part, and ``name`` the part's content."""
 
     kind: str
     name: str
@@ -157,7 +162,7 @@ class MemoryPart:
 
 @dataclass(frozen=True, slots=True)
 class LanguageFacts:
-    """A decoder's program. ``phases`` and ``speeds`` are empty on chips whose times as a decoder are not modelled."""
+    """The facts about a decoder's program. ``phases`` and ``speeds`` are empty if the time of a decoder on the chip is not modelled."""
 
     layers: int
     rows: int
@@ -169,7 +174,7 @@ class LanguageFacts:
     memory: tuple[MemoryPart, ...]
 
     def size_of(self, kind: str) -> int:
-        """Return the bytes of a memory."""
+        """Return the size of all parts in a memory, in bytes."""
         return sum(item.size_bytes for item in self.memory if item.kind == kind)
 
 
@@ -206,7 +211,8 @@ def language_facts(interface: Interface, program: Program, file_bytes: int) -> L
 
 
 def _runs(interface: Interface) -> list[tuple[str, int, int]]:
-    """Return kind, tokens and first position of each phase: prompts of a run and of a quarter of the cache, and single tokens."""
+    """Return the phases of a report: kind, number of tokens and first position. There are prompts of one run and of a quarter of the cache, and
+    single tokens."""
     later = interface.context // 4
     prompts = [(PREFILL, tokens, 0) for tokens in dict.fromkeys((interface.rows, max(later, interface.rows)))]
     return [*prompts, *((DECODE, 1, position) for position in dict.fromkeys((0, later, interface.context - 1)))]
@@ -221,12 +227,13 @@ def _has_jobs(work: Work) -> bool:
 
 
 def _on_npu(work: Work) -> Work:
-    """Return the same work with each product on the NPU for any number of tokens, that of the last token too."""
+    """Return the same work with all linear layers on the NPU, for any number of tokens. This includes the layer that multiplies only the last
+    token."""
     return tuple(replace(each, share=Share(1, each.rows)) if isinstance(each, Product) else each for each in work)
 
 
 def _why_alone(microcode: Microcode) -> str:
-    """Return the reason why a program without products on the NPU has none."""
+    """Return the reason why no linear layer of a program runs on the NPU."""
     target = with_checksum(microcode.target)
     if target is None or target.jobs is None:
         return "this target has no NPU that takes products"
@@ -236,9 +243,10 @@ def _why_alone(microcode: Microcode) -> str:
 def _phase(
     work: Work, kind: str, tokens: int, position: int, rows: int, others: Sequence[LayerPart], why_alone: str
 ) -> PhaseTime:
-    """Return the time of a phase with its parts. ``others`` are the parts of one token that ``phase`` does not count.
+    """Return the time of a phase with its parts.
 
-    ``why_alone`` is the reason why the program has no product on the NPU, if it has none.
+    ``others`` are the parts of one token that ``phase`` does not model. ``why_alone`` is the reason why the program has no linear layer on the
+    NPU; empty if it has one.
     """
     of = Speeds()
     made = phase(work, tokens, position, rows, of)
@@ -281,7 +289,7 @@ def _time_of(
     cpu_seconds: float,
     npu_seconds: float | None,
 ) -> PhaseTime:
-    """Return the time of a phase. ``memory`` has the name of what crosses the memory of weights, and its bytes per second."""
+    """Return the time of a phase. ``memory`` has the name of what is read from the memory of the weights, and the bytes read per second."""
     name, read = memory
     return PhaseTime(
         kind=kind,
@@ -307,7 +315,7 @@ def _seconds_on_npu(work: Work, tokens: int, position: int, rows: int) -> float 
 def _part(
     part: Part, calls: Sequence[object], tokens: int, cpu: float, npu: float | None, of: Speeds, why_alone: str
 ) -> LayerPart:
-    """Return a part that ``phase`` counts, in runs of so many tokens, with the reason for its place."""
+    """Return a part that ``phase`` models, for runs of ``tokens`` tokens, with the reason why its calls run where they do."""
     products = [each for each in calls if isinstance(each, Product)]
     title = TITLES.get(part.name, part.name)
     if not products:
@@ -343,7 +351,8 @@ def _ratio(ratio: float) -> str:
 
 
 def _others(program: Program, microcode: Microcode, rows: int) -> list[LayerPart]:
-    """Return the embedding, the norms and the activations of one token, which ``phase`` does not count, with the compiler's cost of their kernels."""
+    """Return the parts of one token that ``phase`` does not model: embedding, norms and activations. Their time is the compiler's cost estimate
+    of their kernels."""
     target = with_checksum(microcode.target)
     assert target is not None
     found: dict[str, list[float]] = {}
@@ -374,7 +383,7 @@ def _place_in_order(part: LayerPart) -> int:
 
 
 def _phase_of_core(microcode: Microcode, kind: str, tokens: int, position: int, rows: int) -> PhaseTime:
-    """Return the time of a phase on a core that computes all calls, by their instructions."""
+    """Return the time of a phase on a core that computes all calls, from the instructions of the calls."""
     made = _made_by_core(microcode, tokens, position, rows)
     target = with_checksum(microcode.target)
     assert target is not None
@@ -418,7 +427,7 @@ def _together(one: LayerPart, other: LayerPart) -> LayerPart:
 
 
 POINTS = 32
-"""The points of a line of the chart."""
+"""The number of points on a line of the chart."""
 
 
 def _positions(context: int, tokens: int) -> list[int]:
@@ -438,7 +447,7 @@ def _speeds_of_core(microcode: Microcode, interface: Interface) -> Iterator[Spee
 
 
 def _speeds(work: Work, interface: Interface) -> Iterator[Speed]:
-    """Yield the points of the chart, of runs of as many tokens as a run takes and of runs of one token."""
+    """Yield the points of the chart: for runs with the largest number of tokens, and for runs of one token."""
     rows, context = interface.rows, interface.context
     ways: list[tuple[str, Work]] = [(CHOSEN, work), (CORES, with_jobs_from(work, NEVER))]
     if _has_jobs(work):
@@ -456,7 +465,7 @@ def _speeds(work: Work, interface: Interface) -> Iterator[Speed]:
 WEIGHTS, TABLES, CACHE, ARENA = "weights", "tables", "cache", "arena"
 
 _EMPTY_WITHOUT = {"learned_positions": "learned", "rotary": "rotated", "job": "job_from"}
-"""Constants that have no bytes where the parameter of this name is 0."""
+"""Constants that may be empty, each with the kernel parameter that is 0 in this case."""
 
 _TABLES = {
     "job": "headers and tables of the NPU's jobs",
@@ -466,7 +475,7 @@ _TABLES = {
 
 
 def _weights(microcode: Microcode, program: Program) -> Iterator[MemoryPart]:
-    """Yield the constants by their content. A constant ends where the next one begins."""
+    """Yield the constants of a program, one part for each kind of content. A constant ends at the offset at which the next one begins."""
     found: dict[int, tuple[str, str]] = {}
     titles: dict[int, list[str]] = {}
     for word, call in zip((_word(name) for name in microcode.names), microcode.operators, strict=True):
@@ -486,7 +495,7 @@ def _weights(microcode: Microcode, program: Program) -> Iterator[MemoryPart]:
 
 
 def _constants(call: Record) -> list[str]:
-    """Return the names of a call's operands in the constants."""
+    """Return the names of those operands of a call that are constants."""
     names = [field.name.removesuffix("_offset") for field in call.row.fields if field.name.endswith("_offset")]
     return [name for name in names if base_text(call[f"{name}_base"]) == "WEIGHTS"]
 
@@ -532,7 +541,7 @@ def facts_of(data: ReportData) -> LanguageFacts:
 
 
 def summary(facts: LanguageFacts, title: str) -> tuple[Row, ...]:
-    """Return the summary of a report, for the chip of this title."""
+    """Return the rows of the report's summary. ``title`` is that of the chip."""
     rows = [
         Row("Target", title),
         Row(
@@ -557,7 +566,7 @@ def _phase_text(each: PhaseTime) -> str:
 
 
 def phases_table(facts: LanguageFacts) -> Table:
-    """Return a row for each phase: its speed with range, its time, and the lower bound of the time."""
+    """Return a table with a row for each phase: its speed with the range, its time, and the lower bound of the time."""
     found = facts.phases
     has_npu = any(each.npu_seconds is not None for each in found)
     return Table(
@@ -577,7 +586,7 @@ def phases_table(facts: LanguageFacts) -> Table:
 
 
 def parts_table(each: PhaseTime) -> Table:
-    """Return a row for each kind of calls in a phase. Times and bytes are those of one token."""
+    """Return a table with a row for each kind of call in a phase. Times and bytes are those of one token."""
     parts = each.parts
 
     def a_token(seconds: float | None) -> str:
@@ -601,7 +610,7 @@ def parts_table(each: PhaseTime) -> Table:
 
 
 def memory_table(facts: LanguageFacts) -> Table:
-    """Return a row for each part of the memory."""
+    """Return a table with a row for each part of the memory."""
     return Table(
         (
             Column("memory", [item.kind for item in facts.memory], style="cyan"),
@@ -618,7 +627,7 @@ def _duration(seconds: float) -> str:
 
 
 def _shown(facts: LanguageFacts) -> list[PhaseTime]:
-    """Return the phases whose parts are shown: the longest prompt, and a token at a quarter of the cache."""
+    """Return the phases whose parts the report shows: the longest prompt, and one token at a quarter of the cache."""
     prompts = [each for each in facts.phases if each.kind == PREFILL]
     single = [each for each in facts.phases if each.kind == DECODE]
     return [*prompts[-1:], *single[1:2]] if len(single) > 1 else [*prompts[-1:], *single]
@@ -629,7 +638,7 @@ def _is_of_core(facts: LanguageFacts) -> bool:
 
 
 def _tables(facts: LanguageFacts) -> Iterator[tuple[str, str, Table]]:
-    """Yield title, explanation and content of each table."""
+    """Yield the tables of the section: title, explanation and content of each."""
     if facts.phases and _is_of_core(facts):
         about = (
             "The lower bound of the time is the longer of the reading of all weights in flash, and of all multiplications at the most that the "
@@ -692,7 +701,7 @@ COLOURS = {CHOSEN: PART_COLOURS[0], CORES: PART_COLOURS[1], JOBS: PART_COLOURS[3
 
 
 def chart(data: ReportData) -> Chart:
-    """Return a chart of tokens per second by position, with a view for each phase."""
+    """Return the chart of tokens per second by position, with one view for prompts and one for single tokens."""
     facts = facts_of(data)
     kinds = list(dict.fromkeys(point.kind for point in facts.speeds))
     views = tuple((kind, _drawn([point for point in facts.speeds if point.kind == kind], kind)) for kind in kinds)
@@ -752,5 +761,5 @@ def _drawn(points: Sequence[Speed], kind: str) -> Spec:
 
 
 def collected(data: ReportData) -> tuple[LanguageFacts, ...]:
-    """Return the facts that the report has: they are of the program, which the other data of a report do not contain."""
+    """Return the facts about the decoder's program as a tuple of one item."""
     return data.section("language")
