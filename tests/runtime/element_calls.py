@@ -37,6 +37,7 @@ from tests.support.convolution_calls import (
     Window,
 )
 from tests.support.objects import compiled
+from tests.support.runtime_builds import WITHOUT_HEAP, c_compiler
 
 KERNELS = tuple(
     row.name
@@ -54,10 +55,11 @@ SOURCES = (
     RUNTIME / "kernels" / "elements_16.c",
 )
 VARIANTS: Mapping[str, tuple[str, ...]] = {
-    "portable": ("-DNEUTRON_PORTABLE_ONLY",),
-    "native": (),
+    "portable": WITHOUT_HEAP,
+    "native": (*FLAGS, "-O3", "-fPIC"),
 }
-"""The compiled sources: the portable code alone, or with the variants for the machine's processor."""
+"""The compiled sources: the portable code alone, or with the variants for the machine's processor. The other tests have
+compiled the former."""
 
 Range = tuple[int, int]
 Ranges = tuple[Range, Range, Range, Range]
@@ -69,7 +71,7 @@ def library(variant: str) -> ctypes.CDLL:
     """The kernels and their checks in a shared object of their own."""
 
     def build(folder: Path) -> None:
-        objects = compiled(folder, "gcc", [*FLAGS, *VARIANTS[variant], "-O3", "-fPIC"], SOURCES)
+        objects = compiled(folder, c_compiler(), VARIANTS[variant], SOURCES)
         subprocess.run(["gcc", "-shared", "-o", "kernels.so", *objects], cwd=folder, check=True)
 
     loaded = ctypes.CDLL(str(built_once(f"element-calls-{variant}", build) / "kernels.so"))
