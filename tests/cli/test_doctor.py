@@ -126,7 +126,7 @@ def test_headers_of_another_build_have_another_delegate(tmp_path: Path) -> None:
 
 
 def test_a_driver_that_was_not_built_says_how_to_build_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from openneutron.device.simulator import simulator as library
+    from openneutron.device import simulator as library
 
     library.library.cache_clear()
     monkeypatch.setattr(library, "LIBRARY", tmp_path / "libneutron.so")
