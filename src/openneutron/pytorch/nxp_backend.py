@@ -64,8 +64,8 @@ from openneutron.pytorch.partition.gather import HANDOVER, Handover
 class Origin:
     """The operators of the model that one node of a partition's graph computes.
 
-    name: the name of the first operator in messages. module: the path of its module. operators: the kinds of all operators.
-    lines: their source lines. handles: their debug handles in the Edge program.
+    name: the name of the first operator in messages. module: the path of that operator's module. operators: the kinds of all operators.
+    lines: the source lines of all operators. handles: their debug handles in the Edge program.
     """
 
     name: str
@@ -76,7 +76,7 @@ class Origin:
 
     @classmethod
     def of(cls, owner: Node, others: Sequence[Node]) -> Origin:
-        """Return the origin of the operator ``owner`` and of the operators that are computed with it."""
+        """Return the origin with the name of the operator ``owner``, and with the operators ``others`` that the same node computes."""
         nodes = (owner, *others)
         return cls(
             model_name(owner),
@@ -115,9 +115,9 @@ def origins_of(units: Iterable[Unit], lowered: Lowered) -> dict[str, Origin]:
 
 
 def _computed(node: Node) -> Node:
-    """Return the operator whose result a node quantizes, dequantizes or takes out of a tuple.
+    """Return the operator whose result a quantize, dequantize or getitem node passes on.
 
-    Return the node itself if it computes, or if its values come from outside of the partition.
+    Return the node itself if it is an operator, or if its operand comes from outside of the partition.
     """
     source = node
     while not is_compute(source) or is_getitem(source):
@@ -129,7 +129,7 @@ def _computed(node: Node) -> Node:
 
 
 def with_origins(conversion: Conversion, origins: Mapping[str, Origin]) -> Conversion:
-    """Return a conversion of this project's compiler with the origins added to the facts of its program."""
+    """Return a conversion whose program has the origins in the facts of its kernel calls. The conversion is of this project's compiler."""
     assert conversion.compiled is not None
     program = with_facts(conversion.program, [_traced(item, origins) for item in facts_of(conversion.program)])
     return replace(conversion, program=program, compiled=replace(conversion.compiled, program=program))
@@ -210,7 +210,7 @@ class Interface:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoweredPartition:
-    """A partition that is not compiled yet. layers: the name in messages of each node of the graph."""
+    """A partition that is lowered to a graph and not compiled. layers: the name of each node of the graph in messages."""
 
     name: str
     graph: Graph = field(repr=False)
@@ -232,11 +232,11 @@ def graph_name(delegate: DelegateOptions, partition: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class CompiledPartition:
-    """A compiled partition, which the lowered module carries as ``_delegate_info_meta``.
+    """A compiled partition. The lowered module in the program has it as ``_delegate_info_meta``.
 
-    Only ``conversion`` depends on the options of the compiler. origins: returns the origins of the graph's nodes in the model.
-    lowered: the program's nodes for the tensors of the graph. known_layers: the names of the graph's nodes in messages, for a model from
-    a cache, which has neither origins nor ``lowered``.
+    Only ``conversion`` depends on the options of the compiler. origins: a function that returns the origin of each node of the graph in the
+    model. lowered: the partition's graph with the edge nodes of its tensors. known_layers: the names of the graph's nodes in messages; they
+    are set for a model from the cache, which has neither origins nor ``lowered``.
     """
 
     name: str
@@ -259,7 +259,7 @@ class CompiledPartition:
 
     @property
     def compiled(self) -> Compiled:
-        """Return the details of the compile. A partition that NXP's converter compiled has no details."""
+        """Return the result of this project's compiler. A partition that NXP's converter compiled must not be asked for it."""
         assert self.conversion.compiled is not None
         return self.conversion.compiled
 
@@ -284,7 +284,7 @@ class CompiledPartition:
 
     @cached_property
     def _prepared(self) -> Prepared:
-        """Return the first stages of the compile, which keep the result of each search for the next compile."""
+        """Return the first stages of the compile. They are kept, so that a compile with other options does not repeat their searches."""
         known = self.first_stages
         return known if isinstance(known, Prepared) else prepared(self.graph, known, kept=True)
 
@@ -317,7 +317,7 @@ def recompiled(
 
 @contextmanager
 def in_modules(layers: Callable[[], Mapping[str, str]]) -> Iterator[None]:
-    """Return a context that raises a BudgetError of its block with the names in messages, which ``layers`` returns."""
+    """Return a context manager that catches a BudgetError and raises it with the names that ``layers`` returns for the graph's nodes."""
     try:
         yield
     except BudgetError as error:
@@ -582,11 +582,11 @@ class NeutronBackend(BackendDetails):
 
 
 PAYLOAD = "openneutron_payload"
-"""The key in a node's ``meta`` for the payload of a partition that was compiled before. The node is the partition's only operator."""
+"""The key in a node's ``meta`` for a payload that is compiled already. Such a node is the only operator of its partition."""
 
 
 def _made(program: ExportedProgram) -> bytes:
-    """Return the payload of a partition that was compiled before; no bytes for any other partition."""
+    """Return the payload of a partition that is compiled already, or empty bytes for any other partition."""
     return next((bytes(node.meta[PAYLOAD]) for node in program.graph_module.graph.nodes if PAYLOAD in node.meta), b"")
 
 
@@ -595,11 +595,11 @@ _STANDS_FOR = "openneutron_stands_for"
 
 
 def claim_name() -> None:
-    """Let ExecuTorch find this module's NeutronBackend by its name, until another class of that name is defined.
+    """Make ExecuTorch find this module's NeutronBackend by that name.
 
-    ExecuTorch uses the last subclass of BackendDetails that has the name of a backend. If its own NXP backend was imported after this
-    module, a new class with the methods of this module's class is defined. Partitions of the NXP backend's partitioner are passed on to
-    the NXP backend, so that both work in one process.
+    ExecuTorch takes the last subclass of BackendDetails with the name of a backend. If ExecuTorch's own NXP backend was imported after this
+    module, a new class is defined here with the methods of this module's class. Partitions that the NXP backend's own partitioner made are
+    passed on to the NXP backend, so that both backends work in one process.
     """
     last = [item for item in BackendDetails.__subclasses__() if item.__name__ == NeutronBackend.__name__][-1]
     if last is not NeutronBackend and not hasattr(last, _STANDS_FOR):
@@ -626,11 +626,12 @@ def _other_backend(compile_specs: Sequence[CompileSpec]) -> Any:
 def lower_program(
     program: ExportedProgram, specs: Sequence[CompileSpec]
 ) -> tuple[DelegateOptions, Lowered, Trial | None, Origins]:
-    """Return the options of a partition, its lowered graph, the first stages of its compile, and a function that returns the origins of
-    the graph's nodes.
+    """Return four values for a partition: its options, its lowered graph, the first stages of its compile, and a function that returns the
+    origins of the graph's nodes.
 
-    The graph and the first stages are those that the partitioner handed over, if they are for the same program and compile spec. If
-    not, the partition is lowered again, and the first stages are None. This can't be refused: the partitioner has lowered the same nodes.
+    The graph and the first stages are the ones that the partitioner made and handed over, if program and compile spec are unchanged.
+    Otherwise the partition is lowered again and the first stages are None. Lowering again always succeeds, because the partitioner lowered
+    the same nodes.
     """
     graph = program.graph_module.graph
     found: list[Handover] = [node.meta[HANDOVER] for node in graph.nodes if HANDOVER in node.meta]

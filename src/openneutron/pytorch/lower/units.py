@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The units of delegation, orders of execution, and lookup tables of pointwise functions.
+"""Units of delegation, execution orders, and lookup tables of pointwise functions.
 
-The nodes of a unit run on the NPU together or not at all, because float values connect them. A table has the results for
-all 256 values of int8, or for 513 values of int16.
+A unit is a set of nodes that are connected by float values. Its nodes run on the NPU together or not at all. A lookup table has the result
+for each of the 256 values of int8, or for 513 values of int16.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ Item = TypeVar("Item", bound=Hashable)
 
 
 def in_order(items: Iterable[Item], sources: Callable[[Item], Iterable[Item]]) -> list[Item]:
-    """Return the items sorted so that each comes after its sources. Items that are on a cycle or depend on one are left out.
+    """Return the items in topological order: each after its sources. Items on a cycle, and items that depend on one, are left out.
 
-    Items that are ready at the same time keep the order in which their last sources come.
+    Items that become ready at the same time keep the order in which the last of their sources came.
     """
     items = list(items)
     sorter: TopologicalSorter[Item] = TopologicalSorter()
@@ -67,7 +67,7 @@ def in_order(items: Iterable[Item], sources: Callable[[Item], Iterable[Item]]) -
 
 
 def components(items: Iterable[Item], neighbors: Callable[[Item], Iterable[Item]]) -> list[list[Item]]:
-    """Return the connected components, each from its first item on in breadth-first order."""
+    """Return the connected components. Each is in breadth-first order from its first item on."""
     seen: set[Item] = set()
     found = []
     for first in items:
@@ -84,7 +84,7 @@ def components(items: Iterable[Item], neighbors: Callable[[Item], Iterable[Item]
 
 
 class Groups:
-    """Groups of a graph's nodes, in an order of execution. The nodes of a group run together."""
+    """The nodes of a graph in groups that run together, in execution order."""
 
     def __init__(self, nodes: Iterable[Node], key_of: Callable[[Node], Hashable]) -> None:
         together: dict[Hashable, list[Node]] = defaultdict(list)
@@ -105,10 +105,10 @@ class Groups:
         """The nodes of each group, and the nodes outside of the group that they read."""
 
     def levels(self, on_npu: Callable[[Node], bool]) -> Mapping[Node, int]:
-        """Return the level of each node: how often values must pass from the NPU to the CPU before the node can run.
+        """Return the level of each node: the largest number of transfers from the NPU to the CPU on any path of values to the node.
 
-        NPU nodes of one level can run together: a path from one to another over the CPU would raise the level of the second. The
-        number of levels with NPU nodes is the lower bound of the number of delegate calls.
+        NPU nodes of one level can run together: a path from one to another through the CPU would raise the level of the second. The number
+        of levels with NPU nodes is the lower bound of the number of delegate calls.
         """
         level: dict[Node, int] = {}
         for nodes, reads in self.groups:
@@ -121,9 +121,10 @@ class Groups:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A pointwise function of one quantized value, computed by ``nodes`` in execution order.
+    """A pointwise function of one quantized value. ``nodes`` compute it, in execution order.
 
-    dequantized: the dequantize nodes of that value. source: the first of them. numbers: the nodes of constant single numbers.
+    dequantized: the dequantize nodes of the quantized value. source: the first of them. numbers: the nodes of constants that are single
+    numbers.
     """
 
     source: Node
@@ -133,17 +134,17 @@ class Function:
 
     @property
     def has_operator(self) -> bool:
-        """Return whether the function is one call, with one operand, of an operator that has a lowering rule."""
+        """Return whether the function is one call of an operator with one operand that has a lowering rule."""
         if len(self.nodes) != 1 or op_name(self.nodes[0]) not in LOWER_RULES:
             return False
         return sum(isinstance(argument, Node) for argument in self.nodes[0].args) == 1
 
 
 def function_behind(end: Node, constants: Constants) -> Function | None:
-    """Return the pointwise function of one quantized value whose result is ``end``, or None.
+    """Return the pointwise function of one quantized value that computes ``end``, or None if ``end`` is no such function.
 
-    The function reads dequantize nodes of one value and single numbers, and all its operators are pointwise. The shape of ``end``
-    is that of the value.
+    The function reads only dequantize nodes of this value and single numbers, and all its operators are pointwise. ``end`` has the shape of
+    the value.
     """
     order: dict[Node, None] = {}
     dequantized: dict[Node, None] = {}
@@ -189,11 +190,11 @@ def _is_number(node: Node, constants: Constants) -> bool:
 
 
 def table_of(function: Function, quantize: Node, result: QuantParams, constants: Constants) -> np.ndarray:
-    """Return the lookup table of a function, from PyTorch's own float32 results.
+    """Return the lookup table of a function, computed from PyTorch's float32 results.
 
-    For an int8 source, the table has the result for each of the 256 stored values, as ``quantize`` stores it. For an int16 source
-    it is int16 [513], and LiteRT's lookups interpolate between its entries. ``result``: the quantization of the entries.
-    A value without a result (the root of a negative number) gets the result of the nearest value that has one.
+    For int8 input: the result for each of the 256 stored values, as ``quantize`` stores it. For int16 input: int16 [513], between whose
+    entries LiteRT interpolates. ``result``: the quantization of the entries. An input without a result (the root of a negative number) gets
+    the result of the nearest input that has one.
     """
     source = quant_params(function.source, constants)
     if stored_type(function.source) is DType.INT16:
@@ -203,7 +204,7 @@ def table_of(function: Function, quantize: Node, result: QuantParams, constants:
 
 
 def factor_of(function: Function, constants: Constants) -> float | None:
-    """Return the number other than 0 that the function multiplies an int16 value by, or None for another function."""
+    """Return the factor if the function multiplies an int16 value by a constant other than 0, or None for any other function."""
     source = quant_params(function.source, constants)
     stored = np.arange(-32768, 32768, 64)
     values = _results(function, constants, stored, source).astype(np.float64)
@@ -214,7 +215,7 @@ def factor_of(function: Function, constants: Constants) -> float | None:
 
 
 def _results(function: Function, constants: Constants, stored: np.ndarray, source: QuantParams) -> np.ndarray:
-    """Return the function's float32 results for stored values."""
+    """Return the float32 results of the function for the stored integers ``stored``."""
     with unset_fake_temporarily(), torch.no_grad():
         steps = torch.from_numpy(stored.astype(np.int32)) - source.zero_point
         real = steps.to(torch.float32) * torch.tensor(source.scale, dtype=torch.float32)
@@ -225,10 +226,11 @@ def _results(function: Function, constants: Constants, stored: np.ndarray, sourc
 
 
 def _interpolated(values: np.ndarray, result: QuantParams) -> np.ndarray:
-    """Return the entries of an int16 table, for every 128th stored value, from results for every 64th one.
+    """Return the entries of an int16 lookup table, one for every 128th stored value, from results for every 64th stored value.
 
-    As in LiteRT's tables, an entry is moved by half the error that a line to the next entry has in the middle. Neighbouring entries
-    differ by at most ``STEEPEST``: at a pole, such as that of 1 / x at 0, the entries below the pole are changed.
+    As in LiteRT's tables, an entry is moved by half of the error that linear interpolation to the next entry has in the middle between
+    them. Neighbouring entries differ by at most ``STEEPEST``: at a pole, such as that of 1 / x at 0, the entries below the pole are
+    changed.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         steps = values.astype(np.float64) / result.scale
@@ -244,19 +246,21 @@ def _interpolated(values: np.ndarray, result: QuantParams) -> np.ndarray:
 
 
 COARSE = 1024
-"""The error of an int16 table, in stored steps, from which on ``tables_near_zero`` are better: 1 / 32 of the largest stored value."""
+"""The error of an int16 lookup table, in stored steps, from which on ``tables_near_zero`` is used: 1 / 32 of the largest stored value."""
 
 CLOSER = 128
-"""The factor of a value in front of the table near 0. An int16 table has an entry for every 128th stored value, so that
-each product has one of its own."""
+"""The factor by which values are multiplied before the lookup table for values near 0.
+
+An int16 table has an entry for every 128th stored value, so that after the multiplication each stored value has an entry of its own.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class TablesNearZero:
-    """Two int16 tables of a function that is steep at 0, such as a root.
+    """Two int16 lookup tables for a function that is steep at 0, such as a root.
 
-    ``whole`` is over the whole range. ``near`` is over ``CLOSER`` times the value, which saturates: it has an entry for each of the first
-    256 stored values from 0 on. ``op``: the operator whose result of both is the function.
+    ``whole`` covers the whole range. ``near`` is read with the value times ``CLOSER``, saturated, and so has an entry for each of the
+    stored values 0 to 255. ``op``: the operator that combines the results of both tables to the function.
     """
 
     op: str
@@ -267,9 +271,10 @@ class TablesNearZero:
 def tables_near_zero(
     function: Function, whole: np.ndarray, result: QuantParams, constants: Constants
 ) -> TablesNearZero | None:
-    """Return two tables for a function of an int16 value for which ``whole``, its table, is too coarse near 0. Else return None.
+    """Return two tables for a function of an int16 value whose single table ``whole`` is too coarse near 0. Return None for any other
+    function.
 
-    The function rises or falls over the values from 0 on, and is constant below. ``result``: the quantization of the entries.
+    The function must be monotonic over the values from 0 on, and constant below 0. ``result``: the quantization of the entries.
     """
     source = quant_params(function.source, constants)
     size = np.iinfo(np.int16).max
@@ -297,7 +302,7 @@ def tables_near_zero(
 
 
 STEEPEST = 2**15 - 1
-"""The largest difference of two entries: the kernels' slopes are int16."""
+"""The largest difference of two neighbouring entries of an int16 lookup table: the kernels store slopes as int16."""
 
 
 def _away(steps: np.ndarray) -> np.ndarray:
@@ -334,7 +339,7 @@ def _without_gaps(values: np.ndarray) -> np.ndarray:
 
 
 def functions_of(nodes: Iterable[Node], constants: Constants) -> dict[Node, Function]:
-    """Return the pointwise functions whose results quantize nodes read, by quantize node; see ``function_behind``."""
+    """Return the pointwise functions whose results are quantized, by the quantize node of the result; see ``function_behind``."""
     found: dict[Node, Function] = {}
     for node in nodes:
         source = node.args[0] if is_quantize(node) else None
@@ -344,7 +349,7 @@ def functions_of(nodes: Iterable[Node], constants: Constants) -> dict[Node, Func
 
 
 def only_inside(functions: Mapping[Node, Function]) -> set[Node]:
-    """Return the nodes that only these functions read. ``functions``: pointwise functions by the quantize nodes of their results."""
+    """Return the nodes that only these functions read. ``functions`` has pointwise functions by the quantize node of the result."""
     inside = {node for function in functions.values() for node in (*function.nodes, *function.numbers)}
     while outside := {
         node for node in inside if any(user not in inside and user not in functions for user in node.users)
@@ -355,7 +360,10 @@ def only_inside(functions: Mapping[Node, Function]) -> set[Node]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Unit:
-    """Dequantize nodes, operators and quantize nodes that float values connect. ``nodes`` has all of them in execution order."""
+    """Nodes that run on the NPU together or not at all: dequantize nodes, operators and quantize nodes that float values connect.
+
+    ``nodes`` has all of them in execution order.
+    """
 
     nodes: tuple[Node, ...]
 
@@ -368,10 +376,10 @@ class Unit:
 
 
 def find_units(graph: Graph, constants: Constants) -> tuple[list[Unit], list[Unit]]:
-    """Return two lists: the units of a graph that can run one after the other, in that order, and the units that can't.
+    """Return two lists: the units that can run one after the other, in execution order, and the units that can't.
 
-    The second list has the units that depend on a cycle, that is, on a unit that reads values computed from its own results.
-    Quantize nodes of the model's inputs, dequantize nodes of its outputs and delegate calls belong to no unit.
+    The second list has units on a cycle, and units that depend on one. A unit is on a cycle if it reads values that are computed from its
+    own results. Quantize nodes of the model's inputs, dequantize nodes of its outputs and delegate calls belong to no unit.
     """
     functions = functions_of(graph.nodes, constants).values()
     inside = {node for function in functions for node in function.nodes}

@@ -54,19 +54,19 @@ from openneutron.pytorch.lower.units import Groups, components
 from openneutron.pytorch.operators.families import LOWER_RULES
 
 UNITS = "units"
-"""The rule of a node that stays on the CPU because it exchanges values with another node on the CPU."""
+"""``NodeOnCpu.rule`` of a node that stays on the CPU because it exchanges float values with another node on the CPU."""
 
 COST = "cost"
-"""The rule of an operator that is left to the CPU because the NPU would take longer, with the conversions around it."""
+"""``NodeOnCpu.rule`` of an operator that stays on the CPU because the NPU and the conversions around it would take longer."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeOnCpu(OnCpu):
-    """A node that stays on the CPU.
+    """A node that stays on the CPU, with the reason.
 
     operator: the operator that the user wrote, with the one that it became (``silu (aten.sigmoid)``). name: the name in messages
-    (``model_name``). module: the path of its module, or "". overload: the operator with its overload. rule: the lowering rule or the
-    stage that refused the node.
+    (``model_name``). module: the path of its module, or "". overload: the name of the operator with its overload. rule: the lowering rule
+    or the stage that refused the node.
     """
 
     node: str = ""
@@ -77,7 +77,8 @@ class NodeOnCpu(OnCpu):
 
 @dataclass(frozen=True, slots=True)
 class NodeOnNpu:
-    """A delegated node and the number of its delegate call. ``computes``: see ``OnCpu``."""
+    """A delegated node and the number of its delegate call. ``computes``: whether it computes or moves values, as the function ``computes``
+    returns."""
 
     operator: str
     name: str
@@ -89,8 +90,10 @@ class NodeOnNpu:
 
 @dataclass(frozen=True, slots=True)
 class Delegation:
-    """The placement of every operator of one method, without quantize and dequantize nodes. ``str`` counts only operators that
-    compute. ``cpu_parts`` is the number of delegate calls of a backend for the CPU."""
+    """The placement of every operator of one method on the NPU or the CPU. Quantize and dequantize nodes are not listed.
+
+    ``str`` counts only operators that compute. ``cpu_parts`` is the number of delegate calls of a CPU backend such as XNNPACK.
+    """
 
     on_npu: tuple[NodeOnNpu, ...] = ()
     on_cpu: tuple[NodeOnCpu, ...] = ()
@@ -99,7 +102,8 @@ class Delegation:
 
     @property
     def cause(self) -> NodeOnCpu | None:
-        """Return the first operator on the CPU for a reason of its own, else the first one on the CPU, else None."""
+        """Return the first CPU operator with a reason of its own. Return the first CPU operator if none has one, and None without CPU
+        operators."""
         return next((item for item in self.on_cpu if item.rule != UNITS), next(iter(self.on_cpu), None))
 
     def __add__(self, later: Delegation) -> Delegation:
@@ -119,15 +123,14 @@ class Delegation:
 
 
 def counts(node: Node) -> bool:
-    """Return whether a user knows the node as an operator of the model. Parts of operators, and numbers that are computed from a
-    shape, do not count."""
+    """Return whether a node is an operator in the user's model. Nodes that compute a shape, and parts of other operators, are not."""
     value = node.meta.get("val")
     has_tensor = value is None or isinstance(value, (torch.Tensor, list, tuple))
     return op_name(node) != GETITEM and has_tensor
 
 
 def computes(node: Node) -> bool:
-    """Return whether the node computes or moves values, which views, identities and dropouts in eval mode do not."""
+    """Return whether a node computes or moves values. Views, identities and dropouts in eval mode do neither."""
     rule = LOWER_RULES.get(op_name(node))
     if rule is None or not rule.renames or not node.args or not isinstance(node.args[0], Node):
         return True
@@ -156,13 +159,15 @@ KINDS: Mapping[str, Sequence[str]] = {
         "sort": "sort topk",
     }.items()
 }
-"""The kinds of work of operators on the CPU, and the ATen operators of each; other pointwise operators are functions."""
+"""The kinds of work of CPU operators for the cost model, each with its ATen operators. Pointwise operators that are not listed are
+functions."""
 
 KIND_OF = {name: kind for kind, names in KINDS.items() for name in names}
 
 
 def work_of(node: Node) -> tuple[str, int]:
-    """Return the kind of work of an operator, and its multiply-accumulates or values; an empty text and 0 where they are not known."""
+    """Return the kind of work of an operator (``KINDS``) and its amount: multiply-accumulates, or values. Return ("", 0) if they are
+    unknown."""
     name = op_name(node).removeprefix("aten.").partition(".")[0]
     kind = KIND_OF.get(name, "function" if is_pointwise(node) else "")
     source = next(iter(node.all_input_nodes), node)
@@ -233,7 +238,7 @@ def _converts_input(node: Node) -> bool:
 
 
 def on_cpu_state(buffer: Node, reject: Reject) -> NodeOnCpu:
-    """Return the CPU fallback of a buffer that the model changes and ExecuTorch keeps between runs."""
+    """Return the CPU entry of a buffer that the model updates and that ExecuTorch, not the NPU program, keeps between runs."""
     return NodeOnCpu(
         "buffer", buffer.name, reject.reason, reject.hint, node=buffer.name, rule=reject.rule, computes=False
     )
@@ -248,9 +253,9 @@ def on_npu(nodes: Iterable[Node], partition: int) -> list[NodeOnNpu]:
 
 
 def fallbacks(graph: Graph, partitions: Sequence[Iterable[Node]]) -> dict[Node, Fallback]:
-    """Return the cost of each call on the CPU, by node; empty without calls on the CPU or without partitions.
+    """Return the cost of each call on the CPU, by node. The result is empty if there are no such calls, or no partitions.
 
-    Calls that exchange values on the CPU form an island and share one cost.
+    CPU calls that are connected by values form an island. All calls of an island share one cost.
     """
     part_of = {node: number for number, nodes in enumerate(partitions) for node in nodes}
     on_cpu = [node for node in graph.nodes if node.op == "call_function" and node not in part_of]
@@ -290,11 +295,9 @@ FLOPS_PER_MAC = 2
 
 
 def macs(node: Node) -> int:
-    """Return the multiply-accumulates of a convolution or matrix product, 0 for other operators and for symbolic
-    shapes.
+    """Return the multiply-accumulates of a convolution or matrix product. Return 0 for other operators and for symbolic shapes.
 
-    ``node`` is in the ATen or the edge dialect. A composite operator (``aten.linear``) counts as its decomposition in
-    torch.
+    ``node`` is in the ATen or the edge dialect. A composite operator (``aten.linear``) has the count of its decomposition in torch.
     """
     overload = overload_of(node)
     if overload is None:
@@ -314,7 +317,7 @@ def macs(node: Node) -> int:
 
 
 def _varies(value: object) -> bool:
-    """Return whether the value is a tensor with symbolic extents, or unknown."""
+    """Return whether a value, or an item of a list of values, is no tensor or a tensor with symbolic extents."""
     values = value if isinstance(value, (list, tuple)) else (value,)
     return any(
         not isinstance(each, torch.Tensor) or any(not isinstance(extent, int) for extent in each.shape)
@@ -323,7 +326,7 @@ def _varies(value: object) -> bool:
 
 
 def _flops_of_pieces(overload: torch._ops.OpOverload, args: Any, kwargs: Any) -> int:
-    """Return torch's count while the operator runs on tensors without data."""
+    """Return the operations that torch counts while the operator runs, decomposed, on tensors without data."""
 
     def without_data(value: Any) -> Any:
         return torch.empty_like(value, device="meta") if isinstance(value, torch.Tensor) else value
@@ -375,7 +378,7 @@ def decomposed() -> Container[Any]:
 
 @cache
 def registered() -> frozenset[str]:
-    """Return the names of the kernels that ExecuTorch's runtime has, such as ``aten::add.out``."""
+    """Return the names of all kernels in ExecuTorch's runtime, such as ``aten::add.out``."""
     return frozenset(Runtime.get().operator_registry.operator_names)
 
 
@@ -384,10 +387,10 @@ NAMES_SHOWN = 4
 
 
 def check_kernels(program: Any, delegation: Delegation, name: str) -> None:
-    """Look up each operator that an emitted program (``executorch.exir.schema.Program``) calls outside its delegates.
+    """Check that ExecuTorch's runtime has a kernel for each operator that an emitted program calls outside of its delegates.
 
-    Raises InvalidModelError where ExecuTorch's runtime here has no kernel for an operator and would refuse to load the
-    program. The message names the operators as the user wrote them.
+    Raises InvalidModelError if a kernel is missing, because the runtime would refuse to load the program. The message names the operators
+    as the user wrote them. ``program`` is an ``executorch.exir.schema.Program``.
     """
     called = {
         f"{operator.name}.{operator.overload}" if operator.overload else operator.name
@@ -399,9 +402,9 @@ def check_kernels(program: Any, delegation: Delegation, name: str) -> None:
 
 
 def check_operators(graph: Graph, name: str) -> None:
-    """Look up each operator of a quantized ATen graph that certainly stays on the CPU in its present form.
+    """Check that the runtime has a kernel for each operator of a quantized ATen graph that certainly stays on the CPU in its present form.
 
-    Such an operator has no lowering rule, is no function of one tensor, and ExecuTorch does not decompose it.
+    Such an operator has no lowering rule, is no pointwise function of one tensor, and is not decomposed by ExecuTorch.
 
     Raises InvalidModelError as ``check_kernels`` does, before anything is compiled.
     """
@@ -411,7 +414,8 @@ def check_operators(graph: Graph, name: str) -> None:
 
 
 def check_nodes(nodes: Iterable[Node], name: str) -> None:
-    """Look up each of the nodes that stay on the CPU. Raises InvalidModelError as ``check_kernels`` does."""
+    """Check that the runtime has a kernel for each of these nodes, which stay on the CPU. Raises InvalidModelError as ``check_kernels``
+    does."""
     lacking = {f"{short_name(node)} ('{model_name(node)}')": node for node in nodes if not has_cpu_kernel(node)}
     if lacking:
         overloads = filter(None, map(overload_of, lacking.values()))
@@ -419,7 +423,7 @@ def check_nodes(nodes: Iterable[Node], name: str) -> None:
 
 
 def _stays_whole(node: Node) -> bool:
-    """Return whether the operator keeps its form: neither a table, nor ExecuTorch's decomposition or copy variant, replaces it."""
+    """Return whether an operator reaches the runtime unchanged: no lookup table, decomposition or copy variant of ExecuTorch replaces it."""
     overload = overload_of(node)
     if overload is None or overload in decomposed():
         return False
@@ -429,9 +433,9 @@ def _stays_whole(node: Node) -> bool:
 
 
 def _refuse(lacking: Sequence[str], name: str, can_be_written: bool = True) -> None:
-    """Raise InvalidModelError because the runtime has no kernels for these operators.
+    """Raise InvalidModelError because the runtime has no kernel for the operators ``lacking``.
 
-    can_be_written: ExecuTorch can write a program that calls them.
+    can_be_written: whether ExecuTorch can write a program that calls these operators.
     """
     shown = lacking[:NAMES_SHOWN]
     more = f" and {len(lacking) - NAMES_SHOWN} more" if len(lacking) > NAMES_SHOWN else ""
@@ -447,7 +451,10 @@ ANY_RUNTIME = (
 
 
 def _in_words(operator: str, delegation: Delegation) -> str:
-    """Return ``aten.sort ('head')`` for ``aten::sort.values``, or the kernel's name if no remaining node has the operator."""
+    """Return an operator with a layer that has it, such as ``aten.sort ('head')`` for ``aten::sort.values``.
+
+    Return the kernel's name if no node on the CPU has the operator.
+    """
     packet = operator.partition(".")[0].replace("::", ".")
     node: NodeOnCpu | None = next((item for item in delegation.on_cpu if item.overload.startswith(f"{packet}.")), None)
     return operator if node is None else f"{packet} ('{node.name}')"
@@ -456,13 +463,13 @@ def _in_words(operator: str, delegation: Delegation) -> str:
 OPTION = "operators_not_to_delegate"
 
 TAKEN_APART = {"aten.linear.default": ("aten.addmm.default", "aten.mm.default")}
-"""Further names of operators that other backends decompose."""
+"""Operators of the ATen graph that a CPU backend may decompose, with the operators that they become. Patterns match both."""
 
 NEAREST, LIKENESS = 2, 0.7
 
 
 def names_of(node: Node, edge_name: str | None = None) -> set[str]:
-    """Return all names that match the node. edge_name: the name of the node in the edge program."""
+    """Return all names under which patterns can match a node. edge_name: the name of the node in the edge program."""
     return {edge_name or node.name, model_name(node), *_operators_of(node), *_modules_of(node)}
 
 
@@ -539,7 +546,7 @@ def _modules_of(node: Node) -> Iterable[str]:
 
 
 def of_stages(found: Delegation) -> Delegation:
-    """Return the delegation with the reason of the steps after a network, which are float on purpose."""
+    """Return the delegation with a new reason for CPU operators of the steps after the network: these steps are computed in float."""
     reason = "it is a step after the network's results, which is computed in float"
     return replace(
         found,

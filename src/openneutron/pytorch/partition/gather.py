@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Gather units into as few partitions as any order of execution allows, and hand the partitions over to the backend."""
+"""Group units into as few partitions as the execution order allows, and hand the partitions over to the backend.
+
+A unit is a set of nodes that run on the NPU together or not at all (``lower.units``). A partition becomes one delegate call.
+"""
 
 from __future__ import annotations
 
@@ -50,12 +53,12 @@ from openneutron.pytorch.partition.delegation import OPTION, UNITS, matching
 NOTHING_TO_DO = Reject("nothing in its partition moves or computes a value", rule="no-op partitions")
 
 MOST_TENSORS = 255
-"""The most inputs, and the most outputs, of a delegate payload: it counts them in a byte."""
+"""The maximum number of inputs, and of outputs, of a delegate payload. The payload stores each number in one byte."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Partition:
-    """Units that become one delegate call, in an order in which they can run."""
+    """Units that become one delegate call, in execution order."""
 
     units: tuple[Unit, ...]
     inputs: tuple[Node, ...]
@@ -72,9 +75,9 @@ class Partition:
         ]
 
     def with_states(self, states: Iterable[StateNodes]) -> Partition:
-        """Return the partition with the states that no node outside of the partition reads or writes.
+        """Return the partition with those of the states that only nodes of the partition read and write.
 
-        ExecuTorch delegates the change of a buffer only together with another result. A partition without another result keeps no state.
+        ExecuTorch delegates the update of a buffer only together with another result. A partition without another result gets no states.
         """
         inside = set(self.nodes)
         own = tuple(state for state in states if state.is_within(inside))
@@ -90,16 +93,16 @@ class Partition:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Partitioning:
-    """The partitions of a graph, and a reason for every operator outside of them."""
+    """The partitions of a graph, and the reason for each operator that is in no partition."""
 
     partitions: tuple[Partition, ...]
     rejected: Mapping[Node, Reject]
     states_on_cpu: Mapping[Node, Reject] = field(default_factory=dict)
-    """The placeholder of each buffer that the program changes and no partition keeps, with the reason."""
+    """The placeholders of buffers that the program updates and that no partition keeps, each with the reason."""
 
 
 def levels(graph: Graph, units: Sequence[Unit]) -> dict[Unit, int]:
-    """Return the level of each unit, in execution order; see ``Groups.levels``."""
+    """Return the level of each unit, in execution order. Units of one level can run in one delegate call; see ``Groups.levels``."""
     unit_of = {node: unit for unit in units for node in unit.nodes}
     groups = Groups(graph.nodes, lambda node: unit_of.get(node, node))
     level = groups.levels(unit_of.__contains__)
@@ -107,7 +110,7 @@ def levels(graph: Graph, units: Sequence[Unit]) -> dict[Unit, int]:
 
 
 def gather(graph: Graph, units: Sequence[Unit], constants: Container[Node] = ()) -> list[Partition]:
-    """Return the units as partitions, in execution order. Nodes in ``constants`` are not inputs of a partition."""
+    """Return the partitions that consist of the units, in execution order. Nodes in ``constants`` are not inputs of a partition."""
     by_level: dict[int, list[Unit]] = defaultdict(list)
     for unit, level in levels(graph, units).items():
         by_level[level].append(unit)
@@ -115,7 +118,7 @@ def gather(graph: Graph, units: Sequence[Unit], constants: Container[Node] = ())
 
 
 def _countable(graph: Graph, units: Sequence[Unit], constants: Container[Node]) -> list[Partition]:
-    """Return one partition of the units of a level, or several if one would exceed MOST_TENSORS tensors."""
+    """Return the units of one level as one partition, or as several if one would have more than MOST_TENSORS inputs or outputs."""
     whole = _partition(graph, units, constants)
     if len(units) == 1 or max(len(whole.inputs), len(whole.outputs)) <= MOST_TENSORS:
         return [whole]
@@ -133,11 +136,11 @@ def _partition(graph: Graph, units: Sequence[Unit], constants: Container[Node]) 
 
 @dataclass(frozen=True, slots=True)
 class PartitionOptions:
-    """The operators that the user leaves to the CPU, and options of lowering.
+    """Options of partitioning: the operators that the user keeps on the CPU, and options of lowering.
 
-    compiles: a function that tries the compiler on a lowered partition: it returns a trial (``select.try_compile``), the nodes that
-    must leave the partition, or None where there is nothing to try. slower: a function that returns the partitions that the CPU computes
-    in less time, with the reason of each.
+    compiles: a function that tries to compile a lowered partition. It returns a trial (``select.try_compile``), the nodes that must leave
+    the partition, or None if there is nothing to try. slower: a function that returns the partitions that would be faster on the CPU, each
+    with the reason.
     """
 
     operators_not_to_delegate: tuple[str, ...] = ()
@@ -150,9 +153,9 @@ class PartitionOptions:
 def partition(
     graph: Graph, constants: Constants, options: PartitionOptions, states: States = NO_STATES
 ) -> Partitioning:
-    """Return the partitions of an edge graph. Each partition has been lowered as the backend will lower it.
+    """Return the partitions of an edge graph. Each has been lowered with the options with which the backend will lower it.
 
-    states: the buffers that the graph changes. A buffer becomes a state of a partition if no other node reads or writes it.
+    states: the buffers that the graph updates. A buffer becomes the state of a partition if only that partition reads and writes it.
     """
     units, in_circles = find_units(graph, constants)
     rejected: dict[Node, Reject] = {}
@@ -215,7 +218,7 @@ def _states_on_cpu(partitions: Sequence[Partition], states: States) -> Iterator[
 def _reject_circles(
     units: Sequence[Unit], constants: Constants, options: PartitionOptions, rejected: dict[Node, Reject]
 ) -> None:
-    """Add a reason to ``rejected`` for each operator of units on a cycle: a unit can't be lowered, or else the cycle itself."""
+    """Add a reason to ``rejected`` for each operator of units on a cycle: the reason of a unit that can't be lowered, or else the cycle."""
     lowering = Lowering(constants, units, options.transpose_on_npu)
     for unit in units:
         refusal = _unwanted(unit, options.operators_not_to_delegate) or lowering.lower_unit(unit)
@@ -234,9 +237,9 @@ def _reject_circles(
 
 
 def _not_quantized(node: Node, seen: bool) -> Reject:
-    """Return why a node of a graph without a quantize node stays on the CPU.
+    """Return the reason why a node stays on the CPU in a graph without any quantize node.
 
-    seen: a NeutronQuantizer examined the graph and left all nodes float.
+    seen: whether a NeutronQuantizer examined the graph and left all nodes float.
     """
     if (kept := kept_float(node)) is not None:
         return replace(kept, rule="keep_float")
@@ -253,8 +256,10 @@ def _not_quantized(node: Node, seen: bool) -> Reject:
 def _supported(
     units: Sequence[Unit], constants: Constants, options: PartitionOptions, rejected: dict[Node, Reject]
 ) -> tuple[Lowering, list[Unit]]:
-    """Lower all units. Return the lowering and the units that can be lowered, and add a reason for each operator of the other units
-    to ``rejected``."""
+    """Lower all units. Return the lowering, and the units that could be lowered.
+
+    A reason for each operator of the other units is added to ``rejected``.
+    """
     lowering = Lowering(constants, units, options.transpose_on_npu)
     accepted = []
     for unit in units:
@@ -285,7 +290,7 @@ def _unwanted_node(node: Node, patterns: Sequence[str]) -> Reject | None:
 
 
 def _reject_unit(unit: Unit, refusal: Refusal, lowering: Lowering | None, rejected: dict[Node, Reject]) -> None:
-    """Add a reason to ``rejected`` for each operator of a refused unit: the operator's own, or else that it exchanges values with
+    """Add a reason to ``rejected`` for each operator of a refused unit: the operator's own reason, or that it exchanges float values with
     the refused node."""
     culprit = refusal.node
     if culprit not in unit.compute and unit.compute:
@@ -307,8 +312,10 @@ def _reject_unit(unit: Unit, refusal: Refusal, lowering: Lowering | None, reject
 def _tried(
     part: Partition, lowering: Lowering | Refusal, options: PartitionOptions, rejected: dict[Node, Reject]
 ) -> Partition | set[Unit]:
-    """Return the partition with its graph. If it can't be compiled, return the units that must leave the partition, and add a
-    reason for each of their operators to ``rejected``."""
+    """Return the partition with its lowered graph and the compiler's trial, or the units that must leave it because they can't be compiled.
+
+    A reason for each operator of these units is added to ``rejected``.
+    """
     result = lowering if isinstance(lowering, Refusal) else lowering.finished("partition", part.inputs, part.outputs)
     if isinstance(result, Lowered):
         if result.moves_nothing and not options.allow_no_op_partitions:
@@ -329,7 +336,8 @@ def _tried(
 
 
 def _compiled(part: Partition, lowered: Lowered, options: PartitionOptions) -> Sequence[Refusal] | Trial | None:
-    """Return the compiler's trial of a lowered partition, None without a compiler, or refusals if there can be no payload."""
+    """Return the compiler's trial of a lowered partition, or None if there is no compiler to try. Return refusals if no payload is
+    possible."""
     for tensors, what in ((lowered.inputs, "inputs"), (lowered.outputs, "outputs")):
         if len(tensors) > MOST_TENSORS:
             reason = f"it has {len(tensors)} {what}; a delegate call has at most {MOST_TENSORS}"
@@ -345,16 +353,16 @@ def _compiled(part: Partition, lowered: Lowered, options: PartitionOptions) -> S
 
 
 HANDOVER = "openneutron_handover"
-"""The key of ``node.meta`` of a partition's first node. ExecuTorch copies it to the delegated program."""
+"""The key of a ``Handover`` in the ``meta`` of a partition's first node. ExecuTorch copies ``meta`` to the delegated program."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Handover:
-    """A partition as the partitioner lowered and tried it.
+    """A partition as the partitioner lowered and tried it, for the backend, so that the backend does not lower it again.
 
-    key: text with the nodes in the order in which they were lowered, and with the inputs and outputs of the partition.
-    tensors: the constants by the names of their nodes.
-    A delegated program with another key or another constant is lowered again.
+    key: the text of ``key_of``: all that lowering reads apart from constants. tensors: the constants by the names of their nodes.
+
+    If the delegated program has another key or another constant, the backend lowers it again.
     """
 
     specs: Sequence[CompileSpec]
@@ -375,7 +383,7 @@ class Handover:
         outputs: Sequence[Node],
         states: Sequence[StateNodes],
     ) -> Lowered | None:
-        """Return the lowered partition with the nodes of the delegated program, or None if that program is not the partition.
+        """Return the lowered partition with the nodes of the delegated program, or None if that program differs from the partition.
 
         The arguments are the units, constants, inputs, outputs and states of the delegated program.
         """
@@ -403,7 +411,7 @@ class Handover:
 def key_of(
     units: Iterable[Unit], inputs: Iterable[Node], outputs: Iterable[Node], states: Iterable[StateNodes]
 ) -> tuple[str, ...]:
-    """Return everything about a partition that lowering reads, as text, except values of constants and first values of states."""
+    """Return all that lowering reads of a partition as text, except the values of constants and the initial values of states."""
     nodes = [node for unit in units for node in unit.nodes]
     sources = dict.fromkeys(source for node in nodes for source in node.all_input_nodes)
     operators = [op_name(node) for node in nodes]

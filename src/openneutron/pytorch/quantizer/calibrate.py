@@ -48,7 +48,7 @@ from openneutron.pytorch.quantizer.specs import INT32_MAX, INT32_MIN, USUAL, Qua
 from openneutron.pytorch.source.exporting import FirstSamples, ModelInputs, first_line
 
 MEASURES = ("observer", "layer_observers", "equalize", "smooth", "adaptive_rounding", "correct_biases")
-"""The options that change how a model is calibrated, or its weights."""
+"""The names of the options that improve accuracy: they change the observers of calibration, or the weights."""
 
 
 def measures_in(options: QuantizationOptions) -> list[str]:
@@ -67,8 +67,10 @@ def measures_in(options: QuantizationOptions) -> list[str]:
 def quantizer_for(
     options: QuantizationOptions, target: NeutronTargetSpec, is_qat: bool | None = None, converter: str = OPEN
 ) -> NeutronQuantizer:
-    """Return the quantizer with the activation types, observers and float layers of the options. If ``is_qat`` is
-    None, the quantizer is for training where the options have a ``train_fn``."""
+    """Return the quantizer for the activation types, observers and float layers of the options.
+
+    ``is_qat``: whether the quantizer is for quantization-aware training. None: it is if the options have a ``train_fn``.
+    """
     is_qat = options.train_fn is not None if is_qat is None else is_qat
     quantizer = NeutronQuantizer(target, is_qat, OBSERVER[options.observer], options.activations, converter)
     quantizer.splits_results = options.io_dtype == FLOAT32
@@ -87,11 +89,12 @@ def quantized_with(
     options: QuantizationOptions,
     after_sample: Callable[[int], None] | None = None,
 ) -> tuple[GraphModule, GraphModule]:
-    """Return the float module and the quantized module, whose operators have the same names. ``module`` is changed
-    in place; its tensors are not.
+    """Return the float module and the quantized module. Equal operators have equal names in both.
 
-    Raises the errors of ``calibrate``. All samples are in memory at once if an option (``equalize``, ``smooth``,
-    ``adaptive_rounding`` or ``correct_biases``) needs them twice.
+    The graph of ``module`` is changed in place; its tensors are not changed.
+
+    Raises the errors of ``calibrate``. If one of the options ``equalize``, ``smooth``, ``adaptive_rounding`` and ``correct_biases`` is set,
+    all samples are held in memory at once, because they are needed twice.
     """
     channels = options.equalize or options.smooth is not None
     changes = [round_weights] if options.adaptive_rounding else []
@@ -118,13 +121,12 @@ def quantized_with(
 
 
 def copied(module: GraphModule) -> GraphModule:
-    """Return a copy of a module: the graph is copied, and the tensors are shared."""
+    """Return a module with a copy of the graph and the same tensors."""
     return GraphModule(module, copy_of(module.graph))
 
 
 def copy_of(graph: Graph) -> Graph:
-    """Return a copy of a graph. The nodes have the same names, and each has a copy of the original ``meta``
-    dictionary."""
+    """Return a copy of a graph. Its nodes have the same names, and a shallow copy of each ``meta`` dictionary."""
     made = Graph()
     made._codegen = copy.copy(graph._codegen)
     known: dict[Node, Node] = {}
@@ -154,9 +156,11 @@ KNOWN_OBSERVERS = ("openneutron", "torchao")
 
 
 def key_of(prepared: GraphModule, samples: Sequence[Any]) -> str | None:
-    """Return the hash of everything that the ranges of a prepared module depend on, or None if that is not known.
+    """Return the hash of all inputs of the calibration: graph, constants, observers and samples. Return None if one of them can't be
+    hashed.
 
-    A user's operator, a random operator, control flow and a user's observer have dependencies that are not known.
+    A user's operator, a random operator, control flow and a user's observer can't be hashed: their results may depend on more than the
+    graph.
     """
     if not all(_is_known(node, prepared) for node in prepared.graph.nodes):
         return None
@@ -211,8 +215,10 @@ def save(store: Store, key: str, prepared: GraphModule) -> None:
 
 
 def restore(store: Store, key: str, prepared: GraphModule) -> bool:
-    """Load the buffers of the observers that are stored under ``key``. Return False, and change nothing, if there
-    are none for exactly these observers."""
+    """Load the buffers of all observers from the cache entry ``key`` into the prepared module, and return True.
+
+    Return False and change nothing if the cache has no entry for exactly these observers.
+    """
     data = store.get(KIND, key)
     if data is None:
         return False
@@ -300,10 +306,9 @@ def calibrate_or_restore(
     calibration_inputs: Iterable[tuple[Any, ...] | ModelInputs],
     after_sample: Callable[[int], None] | None = None,
 ) -> None:
-    """Calibrate the prepared model, or load its ranges from the cache of the compile in progress. Raises the errors
-    of ``calibrate``.
+    """Calibrate the prepared model, or load the observers' statistics from the cache that the current compile uses.
 
-    With a cache, all samples are in memory at once, since their hash is a part of the entry's name.
+    Raises the errors of ``calibrate``. With a cache, all samples are held in memory at once, because the key of the entry has their hash.
     """
     store = current()
     if store is None:
@@ -324,7 +329,7 @@ def calibrate(
     calibration_inputs: Iterable[tuple[Any, ...] | ModelInputs],
     after_sample: Callable[[int], None] | None = None,
 ) -> None:
-    """Run the prepared model on every sample. Warn if it returns NaN for one.
+    """Run the prepared model on every sample, so that its observers see the activations. Warn if the model returns NaN for a sample.
 
     Raises InvalidOptionError if there are no samples, or if the model can't run on one.
     """
@@ -370,22 +375,21 @@ _TRAINING = {
     _aten.feature_dropout.default: 2,
     _aten.alpha_dropout.default: 2,
 }
-"""Operators that differ between training and inference, with the position of the argument that selects training."""
+"""Operators that compute something else in training than in inference, each with the index of its argument ``training``."""
 
 
 def prepare_training(module: GraphModule, quantizer: Quantizer) -> GraphModule:
-    """Return the module with fake quantizations, ready to be trained; ``train`` and ``eval`` work on it as on any
-    module.
+    """Return the module with fake quantization for training. Its methods ``train`` and ``eval`` work as on any module.
 
-    With a NeutronQuantizer, batch normalizations are trained along with every kind of layer. With another quantizer,
-    torchao handles batch normalizations.
+    With a NeutronQuantizer, batch normalizations are trained together with the layer in front, whatever kind the layer is. With another
+    quantizer, torchao handles batch normalizations.
     """
     return with_modes(prepare_qat_pt2e(begun(module, quantizer), quantizer))
 
 
 def begun(module: GraphModule, quantizer: Quantizer) -> GraphModule:
-    """Return the module in the form for ``prepare_qat_pt2e``. With a NeutronQuantizer, its batch normalizations are
-    joined with layers (``SimulateBatchNorm``)."""
+    """Return the module ready for torchao's ``prepare_qat_pt2e``. With a NeutronQuantizer, batch normalizations are simulated inside their
+    layers first (``SimulateBatchNorm``)."""
     if isinstance(quantizer, NeutronQuantizer):
         quantizer.begin(module)
         SimulateBatchNorm(quantizer.keeps_float)(module)
@@ -393,7 +397,7 @@ def begun(module: GraphModule, quantizer: Quantizer) -> GraphModule:
 
 
 def with_modes(prepared: GraphModule) -> GraphModule:
-    """Return the module, whose methods ``train`` and ``eval`` now call ``set_training``."""
+    """Replace the methods ``train`` and ``eval`` of an exported module by functions that call ``set_training``, and return the module."""
 
     def train(model: GraphModule, mode: bool = True) -> GraphModule:
         return set_training(model, mode)
@@ -407,8 +411,7 @@ def with_modes(prepared: GraphModule) -> GraphModule:
 
 
 def set_training(module: GraphModule, mode: bool) -> GraphModule:
-    """Switch the batch norms and dropouts of an exported module to training or to inference, in place, and return
-    the module."""
+    """Switch all batch normalizations and dropouts of an exported module to training or to inference, in place. Return the module."""
     for node in module.graph.nodes:
         place = _TRAINING.get(node.target) if node.op == "call_function" else None
         if place is not None and len(node.args) > place:
@@ -418,14 +421,15 @@ def set_training(module: GraphModule, mode: bool) -> GraphModule:
 
 
 def converted(prepared: GraphModule) -> GraphModule:
-    """Return the trained module with quantize and dequantize nodes. The scales of weights are those of the trained
-    weights."""
+    """Return the trained module with quantize and dequantize nodes. The scales of weights are computed from the trained weights."""
     return with_biases(convert_pt2e(ended(prepared)))
 
 
 def ended(prepared: GraphModule) -> GraphModule:
-    """Return the trained module in the form for ``convert_pt2e``: in inference mode, with batch normalizations
-    folded, and with observers that have seen the folded weights."""
+    """Return the trained module ready for torchao's ``convert_pt2e``.
+
+    It is in inference mode, its batch normalizations are folded, and its observers have observed the folded weights.
+    """
     set_training(prepared, False)
     for node in list(prepared.graph.nodes):
         # A module exported in training mode counts its batches.
@@ -444,7 +448,7 @@ def ended(prepared: GraphModule) -> GraphModule:
 
 
 def with_biases(quantized: GraphModule) -> GraphModule:
-    """Return the converted module with int32 biases where folding made new ones."""
+    """Return the converted module with int32 biases in place of the float biases that folding batch normalizations added."""
     QuantizeBiases()(quantized)
     return quantized
 
@@ -454,8 +458,10 @@ _q = torch.ops.quantized_decomposed
 
 @dataclass(frozen=True, slots=True)
 class QuantizeBiases(NodePass):
-    """Quantize the biases that training or folding left float in a quantized graph. They become int32 with the
-    input's scale times the weights' scale."""
+    """Quantize the biases that are still float in a quantized graph after training or folding.
+
+    Each becomes int32 with the scale (input scale * weight scale).
+    """
 
     targets = (*CONVOLUTIONS, torch.ops.aten.linear.default)
 
@@ -492,7 +498,7 @@ class QuantizeBiases(NodePass):
 
 
 def _scales(module: GraphModule, node: Node) -> torch.Tensor | None:
-    """Return the scale or scales of a dequantize node as a float64 vector; None for any other node."""
+    """Return the scale or the scales of a dequantize node as a float64 vector, or None for any other node."""
     if node.target is _q.dequantize_per_tensor.default:
         return torch.tensor(float(node.args[1]), dtype=torch.float64).reshape(1)
     if node.target in (_q.dequantize_per_tensor.tensor, _q.dequantize_per_channel.default):

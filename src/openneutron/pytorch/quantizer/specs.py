@@ -63,22 +63,23 @@ WIDE_FIXED_SCALE = 2.0**-15
 
 @dataclass(eq=True, frozen=True)
 class ChosenSpec(QuantizationSpec):
-    """The spec of an activation with an observer that the user chose. Its readers share it."""
+    """A quantization spec whose observer the user chose. The nodes that read the tensor share this spec."""
 
 
 @dataclass(eq=True, frozen=True)
 class DecidedSpec(QuantizationSpec):
-    """The spec of a result whose scale its operator decides with calibration: probabilities, their logarithms,
-    sigmoid and tanh. Such a result never takes the scale of another tensor; it is requantized for a reader with
-    another spec."""
+    """A quantization spec whose scale follows from the operator and calibration together: softmax, log_softmax, sigmoid and tanh.
+
+    A result with this spec never takes over the scale of another tensor. Where a reader needs another scale, the result is requantized.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """The format of quantized activations: type, lowest and highest integer, scheme, and the least scale, which a
-    nearly constant tensor gets.
+    """The integer format of quantized activations: dtype, lowest and highest integer, quantization scheme, and the smallest scale.
 
-    int16 is symmetric with the zero point 0, as in LiteRT's 16x8 kernels.
+    The smallest scale is that of a tensor whose values hardly differ. int16 is symmetric with the zero point 0, as in LiteRT's 16x8
+    kernels.
     """
 
     dtype: torch.dtype
@@ -108,9 +109,9 @@ def _spec(activations: str, observer: Any, kind: type[QuantizationSpec] = Quanti
 
 @functools.cache
 def activation_spec(is_qat: bool = False, observer: Any = None, activations: str = INT8) -> QuantizationSpec:
-    """Return the spec of activations with one scale for the tensor: int8 in [-128, 127], affine, or symmetric int16.
+    """Return the per-tensor spec of activations: affine int8 in [-128, 127], or symmetric int16.
 
-    ``observer`` is a class of observers (in training, of fake quantizations) that takes the place of the usual one.
+    ``observer`` is an observer class (for training, a fake-quantize class) that replaces the default one.
     """
     wide, eps = activations == INT16, STORED[activations].least_scale
     if observer is not None:
@@ -126,15 +127,20 @@ def activation_spec(is_qat: bool = False, observer: Any = None, activations: str
 
 @functools.cache
 def row_spec(dim: int, activations: str = INT8) -> QuantizationSpec:
-    """Return ``activation_spec`` for the input of a softmax over ``dim``. The range covers the values that matter to
-    the softmax."""
+    """Return ``activation_spec`` for the input of a softmax over the dimension ``dim``.
+
+    The range covers the values that matter to the softmax; see ``RowRangeObserver``.
+    """
     observer: Any = RowRangeObserver.with_args(dim=dim, eps=STORED[activations].least_scale)
     return _spec(activations, observer)
 
 
 REACHES = {_aten.sigmoid.default: math.log(511), _aten.tanh.default: math.log(511) / 2}
-"""The functions with flat ends, and the distance from 0 at which their results are half a step of LiteRT's int8 scale (1/256 and 1/128)
-from their limits."""
+"""Functions with an asymptote on both sides, and for each the |x| at which the result is half a step of LiteRT's int8 scale from the
+asymptote.
+
+The scales are 1/256 for sigmoid and 1/128 for tanh.
+"""
 
 
 _STEEP = frozenset(
@@ -146,13 +152,13 @@ _STEEP = frozenset(
         *(_aten.div.Tensor, _aten.pow.Tensor_Scalar, _aten.pow.Tensor_Tensor),
     )
 )
-"""The functions that show small differences of a sigmoid again."""
+"""Functions that magnify small differences of a sigmoid, such as a logarithm."""
 
 _AFFINE = frozenset((_aten.add.Tensor, _aten.sub.Tensor, _aten.mul.Tensor, _aten.rsub.Scalar, _aten.neg.default))
 
 
 def _is_magnified(node: Node) -> bool:
-    """Return whether a function of ``_STEEP`` reads a node, or one that only adds or multiplies a constant to the node's values."""
+    """Return whether a function of ``_STEEP`` reads the node, directly or after additions and multiplications with constants."""
     return any(
         user.target in _STEEP
         or (
@@ -165,8 +171,11 @@ def _is_magnified(node: Node) -> bool:
 
 
 def reach_of(node: Node) -> float | None:
-    """Return the distance from 0 beyond which a value does not matter, since all readers are functions of ``REACHES``; None if one is
-    another. Readers that move the values, and the source of the moves, are seen through."""
+    """Return the |x| beyond which a node's value no longer matters to its readers, or None if every value matters.
+
+    The result is not None where all readers are functions of ``REACHES``. Operators that only move values, in front of the node or behind
+    it, are skipped.
+    """
     while is_move(node, Change.TAKEN) and isinstance(node.args[0], Node):
         node = node.args[0]
     waiting = list(node.users)
@@ -184,20 +193,22 @@ def reach_of(node: Node) -> float | None:
 
 @functools.cache
 def saturating_spec(reach: float) -> QuantizationSpec:
-    """Return ``activation_spec`` of int8 for the input of functions that are flat beyond ``reach``."""
+    """Return the int8 ``activation_spec`` for the input of functions that are constant for |x| > ``reach``."""
     return _spec(INT8, HistogramRangeObserver.with_args(reach=reach, eps=STORED[INT8].least_scale))
 
 
 @functools.cache
 def powers_spec() -> QuantizationSpec:
-    """Return the int16 spec of a sum of powers that a root or a logarithm reads."""
+    """Return the int16 spec of a sum of powers whose root or logarithm is taken."""
     return _spec(INT16, RootRangeObserver.with_args(eps=STORED[INT16].least_scale))
 
 
 @functools.cache
 def filled_spec(dim: int | None, is_qat: bool = False, activations: str = INT8) -> QuantizationSpec:
-    """Return ``activation_spec`` for a tensor with fillers that are out of reach, which the range leaves out.
-    ``dim`` is the dimension of the softmax that reads the tensor, or None."""
+    """Return ``activation_spec`` for a tensor with fill values that are too low to matter. The observed range ignores them.
+
+    ``dim`` is the dimension of the softmax that reads the tensor, or None.
+    """
     observer: Any = ReachableRangeObserver if dim is None else RowRangeObserver
     options = {"eps": STORED[activations].least_scale} | ({} if dim is None else {"dim": dim})
     made = FakeQuantize.with_args(observer=observer, **options) if is_qat else observer.with_args(**options)
@@ -206,7 +217,7 @@ def filled_spec(dim: int | None, is_qat: bool = False, activations: str = INT8) 
 
 @functools.cache
 def mask_spec(is_qat: bool = False, activations: str = INT8) -> QuantizationSpec:
-    """Return ``activation_spec`` for a mask that is added to scores. Its least value is ``MASKED``."""
+    """Return ``activation_spec`` for a mask that is added to attention scores. The lowest value of the range is ``MASKED``."""
     observer: Any = MaskRangeObserver
     options = {"eps": STORED[activations].least_scale}
     made = FakeQuantize.with_args(observer=observer, **options) if is_qat else observer.with_args(**options)
@@ -214,7 +225,7 @@ def mask_spec(is_qat: bool = False, activations: str = INT8) -> QuantizationSpec
 
 
 def is_mask(node: Node) -> bool:
-    """Return whether a node has readers, all of which clamp its values at ``MASKED`` from below."""
+    """Return whether a node has readers and every reader clamps the value to at least ``MASKED``."""
     ends = ("aten.clamp.default", "aten.clamp_min.default")
     return bool(node.users) and all(str(user.target) in ends and user.args[1:2] == (MASKED,) for user in node.users)
 
@@ -237,16 +248,17 @@ def log_probability_spec(is_qat: bool = False) -> QuantizationSpec:
 
 @functools.cache
 def reached_spec(scale: float, zero_point: int) -> QuantizationSpec:
-    """Return the int8 spec of a result with these parameters, or with finer ones if calibration reaches only a part
-    of their range."""
+    """Return an int8 spec with this scale and zero point. If calibration covers only a part of the range, the scale is finer."""
     made: Any = ReachedRangeObserver.with_args(scale=scale, zero_point=zero_point)
     return _spec(INT8, made, DecidedSpec)
 
 
 @functools.cache
 def weight_spec(channel_axis: int | None, is_qat: bool = False) -> QuantizationSpec:
-    """Return the symmetric int8 spec of weights in [-127, 127]. There is one scale for each index of
-    ``channel_axis``, or one for the tensor if that is None."""
+    """Return the symmetric int8 spec of weights in [-127, 127].
+
+    There is one scale for each index of the axis ``channel_axis``. None: one scale for the whole tensor.
+    """
     observer: Any
     if channel_axis is None:
         observer = WeightObserver
@@ -270,11 +282,9 @@ def weight_spec(channel_axis: int | None, is_qat: bool = False) -> QuantizationS
 
 
 def row_dimension(node: Node) -> int | None:
-    """Return the dimension of the softmax that all readers of ``node`` compute; None if a reader does something
-    else.
+    """Return the dimension over which all readers of ``node`` compute a softmax, or None if a reader does something else.
 
-    The softmax may be one call, or exponentials of the differences from the largest value. ``node`` may also be
-    these differences.
+    The softmax is one call, or a decomposed one that begins with ``exp(x - amax(x))``. ``node`` may also be the difference ``x - amax(x)``.
     """
     if node.users and all(str(user.target) == "aten.exp.default" for user in node.users):
         return _dimension_of_differences(node)
@@ -283,8 +293,10 @@ def row_dimension(node: Node) -> int | None:
 
 
 def has_own_scale(softmax: Node) -> bool:
-    """Return whether a softmax's result may have another scale than LiteRT's 1/256. The softmax then adds at most
-    ``MOST_EXPONENTIALS`` values, which LiteRT's wider sum holds."""
+    """Return whether the result of a softmax may have another scale than LiteRT's 1/256.
+
+    This holds if the softmax adds at most ``MOST_EXPONENTIALS`` exponentials: so many fit into LiteRT's wider accumulator.
+    """
     dim, rank = softmax.args[1], softmax.meta["val"].dim()
     extent = softmax.meta["val"].shape[dim] if isinstance(dim, int) and rank else None
     return isinstance(extent, int) and extent <= MOST_EXPONENTIALS
@@ -338,7 +350,7 @@ def is_per_channel(spec: QuantizationSpec) -> bool:
 
 
 def fixed_spec(scale: float, zero_point: int, dtype: torch.dtype = torch.int8) -> FixedQParamsQuantizationSpec:
-    """Return a spec with these parameters, whatever calibration sees. Values saturate at the ends of the type."""
+    """Return a spec with this scale and zero point that calibration does not change. Values outside of the range saturate."""
     ends = torch.iinfo(dtype)
     return FixedQParamsQuantizationSpec(
         dtype=dtype,
@@ -351,7 +363,7 @@ def fixed_spec(scale: float, zero_point: int, dtype: torch.dtype = torch.int8) -
 
 
 def whole_spec(bounds: tuple[int, int]) -> FixedQParamsQuantizationSpec | None:
-    """Return the int8 spec that represents each integer of a range exactly; None where no such spec exists."""
+    """Return the int8 spec that represents each integer of the closed range ``bounds`` exactly, or None if no such spec exists."""
     low, high = bounds
     if low >= -128 and high <= 127:
         return fixed_spec(1.0, 0)
@@ -361,19 +373,21 @@ def whole_spec(bounds: tuple[int, int]) -> FixedQParamsQuantizationSpec | None:
 
 
 def wide_fixed_spec() -> FixedQParamsQuantizationSpec:
-    """Return the int16 spec that LiteRT fixes for results in [-1, 1]: sigmoid, tanh and softmax have steps of 1/32768."""
+    """Return the int16 spec with the scale 1/32768, which LiteRT requires for the results of sigmoid, tanh and softmax."""
     return fixed_spec(WIDE_FIXED_SCALE, 0, torch.int16)
 
 
 def type_of(node: Node) -> str | None:
-    """Return the type of a node's quantized result, ``int8`` or ``int16``; None where it is not quantized so far."""
+    """Return the quantized type of a node's result, ``int8`` or ``int16``, or None if the node has no quantization annotation yet."""
     dtype = getattr(root_spec(node)[1], "dtype", None)
     return next((name for name, stored in STORED.items() if stored.dtype == dtype), None)
 
 
 def decided(node: Node, activations: str) -> QuantizationSpecBase | None:
-    """Return the spec of a node's result if the node's operator decides the scale and the result has the type
-    ``activations``; None otherwise. A result of another type is converted, whatever its scale is."""
+    """Return the spec of a node's result if its operator determines the scale (``DecidedSpec`` or fixed), and its type is ``activations``.
+
+    Return None otherwise. A result of another type is requantized for its reader in any case.
+    """
     spec = root_spec(node)[1]
     is_fixed = isinstance(spec, (FixedQParamsQuantizationSpec, DecidedSpec))
     return spec if is_fixed and type_of(node) == activations else None
@@ -407,10 +421,9 @@ def bias_spec(
     per_channel: bool,
     output_scales: Callable[[torch.Tensor], torch.Tensor] | None = None,
 ) -> DerivedQuantizationSpec:
-    """Return the int32 spec of a bias. Its scale is the input's scale times the weights', so that the bias is added
-    to the accumulator without rescaling.
+    """Return the int32 spec of a bias with the scale (input scale * weight scale), so that the accumulator needs no rescaling for the bias.
 
-    ``output_scales`` is a function from the scales of the weights to those of the output channels, where these
+    ``output_scales`` is a function that maps the scales of the weights to the scales of the output channels, for operators where these
     differ.
     """
 
@@ -434,16 +447,16 @@ def bias_spec(
 
 
 Place: TypeAlias = Node | tuple[Node, Node]
-"""A tensor with a spec: the result of a node, or the value that a reader takes from a node, as (source, reader)."""
+"""A tensor in the quantizer's graph: the result of a node, or one operand of a reader as the pair (source, reader)."""
 
 
 def owner_of(place: Place) -> Node:
-    """Return the node whose annotation states the quantization of a place."""
+    """Return the node whose ``meta`` has the annotation for a tensor: the node itself, or the reader of an operand."""
     return place if isinstance(place, Node) else place[1]
 
 
 def spec_at(place: Place) -> QuantizationSpecBase | None:
-    """Return the spec that the annotation of a place states, or None."""
+    """Return the spec that the annotation states for a tensor, or None."""
     annotation = owner_of(place).meta.get(Q_ANNOTATION_KEY)
     if annotation is None:
         return None
@@ -451,8 +464,8 @@ def spec_at(place: Place) -> QuantizationSpecBase | None:
 
 
 def root_spec(place: Place) -> tuple[Place, QuantizationSpecBase | None]:
-    """Follow the shared specs from a place to the place with a spec of its own. Return that place and its spec,
-    which is None without an annotation."""
+    """Follow shared specs to the tensor that has a spec of its own. Return this tensor and its spec, or None as its spec if it has no
+    annotation."""
     while isinstance(spec := spec_at(place), SharedQuantizationSpec):
         place = spec.edge_or_node
     return place, spec
@@ -465,10 +478,10 @@ def product_specs(
     spec: QuantizationSpecBase | None,
     is_counted: bool,
 ) -> dict[Node, QuantizationSpecBase | None]:
-    """Return the specs of weights and biases. ``products`` has pairs of a weight and its bias, or None for no bias.
+    """Return the specs of the weights and biases of a recurrent layer or another operator with several matrix products, by node.
 
-    Each weight gets ``spec``, which has one scale. If ``is_counted``, each bias becomes int32 with the scale of
-    ``first`` times that of its weight.
+    ``products`` has pairs of a weight and its bias (None: no bias). Each weight gets ``spec``, which has one scale for the tensor. If
+    ``is_counted``, each bias becomes int32 with the scale of ``first`` times the scale of its weight.
     """
     specs: dict[Node, QuantizationSpecBase | None] = {}
     for weight, bias in products:
@@ -488,8 +501,10 @@ def is_float(node: Node) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Usual:
-    """The quantizer's own choice of a spec. ``observer``: the class of observers for ranges that no operator
-    decides; None means the default observer."""
+    """The marker for a spec that the quantizer chooses.
+
+    ``observer``: the observer class for a tensor whose range no operator determines. None: the default observer.
+    """
 
     observer: Any = None
 
@@ -502,16 +517,15 @@ Choice: TypeAlias = QuantizationSpec | Usual | None
 
 @dataclass(frozen=True, slots=True)
 class QuantizationConfig:
-    """The number formats of an operator. A format that is not given is the quantizer's own choice; None keeps a
-    tensor float.
+    """The number formats of an operator. A field that is not given is chosen by the quantizer. None keeps the tensor float.
 
-    input_activation, output_activation: the formats of tensors that calibration sees. A result whose scale the
-    operator fixes (sigmoid) or shares with its input (max pool) keeps that scale.
-    weight: the format of constants that are multiplied with the input. A bias is int32 where input and weight are
-    int8.
-    activations: the type of inputs and outputs without a spec, ``int8`` or ``int16``. None means the type of the
-    next less specific setting. Operators that only move values keep the type of their input, so that nothing is
-    converted for these alone.
+    input_activation, output_activation: the formats of tensors that calibration observes. A result whose scale the operator fixes (sigmoid)
+    or shares with its input (max pool) keeps that scale.
+
+    weight: the format of constants that are multiplied with the input. A bias is int32 if input and weight are int8.
+
+    activations: the type of inputs and outputs without a spec, ``int8`` or ``int16``. None: the type in the next less specific setting.
+    Operators that only move values keep the type of their input, so that no conversion is added for them alone.
 
     Raises InvalidOptionError for an unknown type.
     """
@@ -536,7 +550,7 @@ NAMES_SHOWN = 3
 
 
 class By(Enum):
-    """The kind of name that a pattern is compared with. If several overrides match a node, the last of these kinds wins."""
+    """The kinds of names that a pattern can match. If several overrides match a node, the kind that is listed last takes precedence."""
 
     OPERATOR = "operator"
     MODULE_TYPE = "module type"
@@ -561,7 +575,10 @@ NO_NAMES = Names(dict.fromkeys(By, frozenset()))
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """The config of the nodes that a pattern matches; None keeps them float. said: the user's call, for messages."""
+    """The quantization config of all nodes that a pattern matches. The config None keeps these nodes float.
+
+    said: the user's call that made the override, for messages.
+    """
 
     by: By
     pattern: str
@@ -569,11 +586,11 @@ class Override:
     said: str
 
     def matches(self, node: Node) -> bool:
-        """Return whether the pattern matches a node. The name or type of a module matches everything inside of it."""
+        """Return whether the pattern matches a node. A pattern for a module's name or type matches all nodes inside of the module."""
         return any(self.fits(name) for name in _names_of(node, self.by))
 
     def over(self, other: Override | None) -> Override:
-        """Return this override. If it states no type of activations, it takes the type of the other override."""
+        """Return this override. If it states no type of activations, the result has the type that ``other`` states."""
         if self.config is None or self.config.activations is not None or other is None or other.config is None:
             return self
         return replace(self, config=replace(self.config, activations=other.config.activations))
@@ -590,7 +607,7 @@ class Override:
 
 @dataclass(frozen=True, slots=True)
 class Overrides:
-    """All overrides of a user, in order. rest: the config of the nodes that no pattern matches."""
+    """All overrides of a user, in the order of the calls. rest: the config of nodes that no pattern matches."""
 
     given: tuple[Override, ...] = ()
     rest: QuantizationConfig | None = field(default_factory=lambda: AS_USUAL)
@@ -617,8 +634,10 @@ class Overrides:
         return self.of(node) is None
 
     def mark(self, module: GraphModule) -> None:
-        """Store the override of each node in the node's ``meta``, from which the nodes that passes make of it
-        inherit the override. A node that stays float also gets the name of the user's call."""
+        """Store the override of each node in its ``meta``, so that nodes that passes derive from the node inherit the override.
+
+        A node that stays float also gets the name of the user's call.
+        """
         for node in module.graph.nodes:
             if node.op != "call_function":
                 continue
@@ -650,15 +669,16 @@ def module_name(name: str, config: QuantizationConfig | None, said: str) -> Over
 
 
 def module_type(kind: type | str, config: QuantizationConfig | None, said: str) -> Override:
-    """Return the override for modules of a class, given as the class or as its name with or without the module it is
-    in."""
+    """Return the override for all modules of a class. ``kind`` is the class, its name, or its name with the name of its Python module."""
     pattern = kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}"
     return Override(By.MODULE_TYPE, pattern, config, f"{said} '{pattern.rpartition('.')[2]}'")
 
 
 def operator(target: object, config: QuantizationConfig | None, said: str) -> Override:
-    """Return the override for an overload, for all overloads of an operator, or for the name of either (aten::add is
-    aten.add)."""
+    """Return the override for an operator overload, or for all overloads of an operator.
+
+    ``target`` is the overload, the operator, or the name of either; ``aten::add`` is the same as ``aten.add``.
+    """
     pattern = str(target).replace("::", ".")
     return Override(By.OPERATOR, _out_of_place(pattern), config, f"{said} '{pattern}'")
 
@@ -687,7 +707,7 @@ def names_in(module: GraphModule) -> Names:
 
 
 def unmark(module: GraphModule) -> None:
-    """Remove the overrides that ``mark`` stored, which only passes and annotation need."""
+    """Remove the overrides that ``Overrides.mark`` stored in the ``meta`` of nodes."""
     for node in module.graph.nodes:
         node.meta.pop(_CHOSEN, None)
 
@@ -705,8 +725,8 @@ def _names_of(node: Node, by: By) -> Iterable[str]:
 
 
 def _out_of_place(name: str) -> str:
-    """Return the name of the out-of-place operator, such as ``aten.relu.default`` for ``aten.relu_.default``. The
-    graph has only this form."""
+    """Return the name of the out-of-place operator, such as ``aten.relu.default`` for ``aten.relu_.default``. Exported graphs have only
+    this form."""
     parts = name.split(".")
     if len(parts) > 1 and not parts[1].startswith("_"):
         parts[1] = parts[1].removesuffix("_")
@@ -727,8 +747,8 @@ def _unknown(override: Override, known: Iterable[str]) -> str:
 
 
 def mark_left_float(model: GraphModule, constants: Set[Node]) -> None:
-    """Mark with ``LEFT_FLOAT`` each call that stays float although no setting asks for it. The partitioner's reasons
-    read the mark."""
+    """Set the key ``LEFT_FLOAT`` in the ``meta`` of each call that stays float without a user's setting. The partitioner's reasons read
+    this key."""
     for node in model.graph.nodes:
         custom = node.meta.get("custom", {})
         wanted = KEPT_FLOAT in custom or JOINS_OUTPUT in custom or Q_ANNOTATION_KEY in node.meta
