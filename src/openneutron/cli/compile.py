@@ -352,7 +352,7 @@ def prepared(asked: GivenModel, steps: output.Steps, for_figures: bool = False) 
     request = dataclasses.replace(asked.request, progress=steps)
     if is_litert(source):
         delegation = dataclasses.replace(request.delegation, must_delegate=not for_figures)
-        request = dataclasses.replace(request, model=source.path, delegation=delegation)
+        request = dataclasses.replace(request, model=source.path, delegation=delegation, loading=source.loading)
         if asked.is_float:
             from openneutron.api.float_litert import random_samples, source_of
 

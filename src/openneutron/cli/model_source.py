@@ -114,7 +114,14 @@ def is_litert(source: ModelSource) -> TypeGuard[ModelFile]:
 
 def is_float_file(source: ModelSource) -> bool:
     """Return whether a model is a float ``.tflite``, which is quantized here. Raises InvalidModelError for a damaged one."""
-    return is_litert(source) and not source.is_compiled and source.form.read(source.path).is_float
+    if not is_litert(source) or source.is_compiled:
+        return False
+    from openneutron import litert
+
+    # The shapes of inputs may be open here, which the form's reader refuses.
+    return (
+        litert.read(source.path) if source.form is LITERT else source.form.read(source.path, source.loading)
+    ).is_float
 
 
 def parse(model: str, compiled: bool = False) -> ModelSource:

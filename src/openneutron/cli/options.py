@@ -187,7 +187,7 @@ class ModelParameters:
         typer.Option(
             "--input-shape",
             metavar="NAME=1x3x224x224",
-            help="The shape of an input that a .onnx, .keras or .pt does not fix; repeat it, or separate by commas.",
+            help="The shape of an input that a .onnx, .keras, .pt or .tflite does not fix; repeat it, or separate by commas.",
         ),
     ] = None
     head: Annotated[
@@ -524,7 +524,7 @@ def _with_loading(source: ModelSource, given: ModelParameters) -> ModelSource:
         input_shapes=shapes(names(given.input_shape)) or None,
         head=str(given.head),
     )
-    used = source.form.loading if isinstance(source, ModelFile) else ()
+    used = source.form.loading if isinstance(source, ModelFile) and not source.is_compiled else ()
     for option in changed(loading):
         if option not in used:
             flag = {"imports": "--import", "input_shapes": "--input-shape"}.get(option, f"--{option}")

@@ -151,7 +151,13 @@ PT2 = Form(
     loading=("trust", "imports"),
 )
 
-LITERT = Form(".tflite", Kind.LITERT, reader="openneutron.litert:read", magic=(4, b"TFL3"))
+LITERT = Form(
+    ".tflite",
+    Kind.LITERT,
+    reader="openneutron.litert:read",
+    magic=(4, b"TFL3"),
+    loading=("input_shapes",),
+)
 
 PTE = Form(
     ".pte",
@@ -213,7 +219,13 @@ PT = Form(
 )
 """A pickled module. Only its author's word says that loading it is safe."""
 
-SAVED_MODEL = Form("", Kind.LITERT, reader="openneutron.litert.read:read_saved_model", member="saved_model.pb")
+SAVED_MODEL = Form(
+    "",
+    Kind.LITERT,
+    reader="openneutron.litert.read:read_saved_model",
+    member="saved_model.pb",
+    loading=("input_shapes",),
+)
 """TensorFlow's SavedModel: a folder, which is known by the name of a file in it."""
 
 SAFETENSORS = Form(

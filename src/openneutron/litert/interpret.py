@@ -60,14 +60,16 @@ class InterpreterProcess:
         self._log: IO[bytes] | None = None
         self._end: Any = None
 
-    def run(self, index: int, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    def run(self, index: int, inputs: Sequence[np.ndarray], shapes: bool = False) -> list[np.ndarray]:
         """Return the outputs of the model at ``index``, as ``interpret`` does. Each run starts from a fresh state.
+
+        With ``shapes``, return what ``interpreter_child.shapes`` returns.
 
         Raises InvalidModelError where LiteRT can't run the model or crashes.
         """
         with self._lock:
             try:
-                message, outputs = self._ask(index, inputs)
+                message, outputs = self._ask(index, inputs, shapes)
             except (EOFError, OSError) as error:
                 raise InvalidModelError(self._crash(self._models[index][1])) from error
             except BaseException:  # after an interrupt, the bytes in the pipes belong to no request
@@ -84,7 +86,7 @@ class InterpreterProcess:
         self._child, self._log, self._end = None, None, None
         self._sent.clear()
 
-    def _ask(self, index: int, inputs: Sequence[np.ndarray]) -> tuple[dict[str, Any], list[np.ndarray]]:
+    def _ask(self, index: int, inputs: Sequence[np.ndarray], shapes: bool) -> tuple[dict[str, Any], list[np.ndarray]]:
         if self._child is None:
             self._start()
         child = self._child
@@ -93,7 +95,9 @@ class InterpreterProcess:
         content = self._models[index][0]
         model = [np.frombuffer(content, np.uint8)] if new else []
         optimized = new and beyond_reference(unpack(content, "model"))
-        interpreter_child.send(child.stdin, {"model": index, "new": new, "optimized": optimized}, [*model, *inputs])
+        interpreter_child.send(
+            child.stdin, {"model": index, "new": new, "optimized": optimized, "shapes": shapes}, [*model, *inputs]
+        )
         answer = interpreter_child.receive(child.stdout)
         self._sent.add(index)
         return answer

@@ -4,14 +4,16 @@
     python -P interpreter_child.py
 
 Messages have the same form on stdin and stdout: 8 bytes with the length of a JSON text, little-endian, the text, and
-the bytes of the arrays, concatenated. A request is ``{"model": index, "new": boolean, "optimized": boolean, "arrays":
-[...]}``. If ``new`` is true, the first array is the model, and ``optimized`` selects its kernels. An answer is
+the bytes of the arrays, concatenated. A request is ``{"model": index, "new": boolean, "optimized": boolean, "shapes":
+boolean, "arrays": [...]}``. If ``new`` is true, the first array is the model, and ``optimized`` selects its kernels. ``shapes`` asks for
+the shapes of all tensors in place of the outputs. An answer is
 ``{"error": words or null, "arrays": [...]}``. The program imports nothing of this project, so that it starts in 0.2 s.
 """
 
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import os
 import struct
@@ -32,6 +34,29 @@ def run(model: bytes, inputs: Sequence[np.ndarray], optimized: bool = False) -> 
 
     Raises RuntimeError or ValueError where the interpreter can't run the model.
     """
+    interpreter = _ran(model, inputs, optimized)
+    return [interpreter.get_tensor(detail["index"]) for detail in interpreter.get_output_details()]
+
+
+def shapes(model: bytes, inputs: Sequence[np.ndarray], optimized: bool = False) -> list[np.ndarray]:
+    """Return the shapes of all tensors for these inputs: for each subgraph the indices of its tensors, and then the shape of each.
+
+    The model is run, since some shapes depend on computed values. Raises as ``run`` does.
+    """
+    interpreter = _ran(model, inputs, optimized)
+    made: list[np.ndarray] = []
+    for subgraph in itertools.count():
+        try:
+            details = interpreter.get_tensor_details(subgraph)
+        except ValueError:  # there are no more
+            return made
+        made.append(np.array([detail["index"] for detail in details], np.int32))
+        made += [np.asarray(detail["shape"], np.int32) for detail in details]
+    raise AssertionError
+
+
+def _ran(model: bytes, inputs: Sequence[np.ndarray], optimized: bool) -> Any:
+    """Return LiteRT's interpreter after a run."""
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
     kernels = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES if optimized else OpResolverType.BUILTIN_REF
@@ -50,7 +75,7 @@ def run(model: bytes, inputs: Sequence[np.ndarray], optimized: bool = False) -> 
     for detail, value in zip(details, inputs, strict=True):
         interpreter.set_tensor(detail["index"], value)
     interpreter.invoke()
-    return [interpreter.get_tensor(detail["index"]) for detail in interpreter.get_output_details()]
+    return interpreter
 
 
 def send(stream: IO[bytes], message: Mapping[str, Any], arrays: Sequence[np.ndarray]) -> None:
@@ -109,7 +134,7 @@ def main() -> None:
         error, results = None, []
         try:
             model, optimized = models[request["model"]]
-            results = run(model, arrays, optimized)
+            results = (shapes if request["shapes"] else run)(model, arrays, optimized)
         except (RuntimeError, ValueError, MemoryError) as caught:
             error = " ".join(str(caught).split()) or type(caught).__name__
         send(answers, {"error": error}, results)

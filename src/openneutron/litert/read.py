@@ -19,7 +19,7 @@ import tempfile
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib.util import find_spec
@@ -309,8 +309,15 @@ class LiteRTModel:
         )
 
 
-def read(data: bytes | Path) -> LiteRTModel:
+AS_STORED: Mapping[str, Sequence[int]] = {}
+"""The given input shapes of a file whose own are taken, with extents that only stand for open ones."""
+
+
+def read(data: bytes | Path, input_shapes: Mapping[str, Sequence[int]] | None = AS_STORED) -> LiteRTModel:
     """Return the model in a ``.tflite`` file or in its bytes, with its main graph.
+
+    ``input_shapes`` has the shapes of inputs by name that the user gives; None where the user gives none, and open ones are an error
+    (``input_shapes.with_shapes``).
 
     LiteRT 2.3 refuses a depthwise weight whose scales are along another axis than its channels. This function reads
     such a weight as older versions of LiteRT did, with a warning. Raises InvalidModelError for a file that is damaged
@@ -334,12 +341,20 @@ def read(data: bytes | Path) -> LiteRTModel:
             stacklevel=2,
         )
     try:
-        return replace(read_model(model), changed=bool(changed), appended=split_archive(data)[1])
+        made = replace(read_model(model), changed=bool(changed), appended=split_archive(data)[1])
     except InvalidModelError:
         raise
     # Reading damaged objects fails in many ways.
     except Exception as error:
         raise _damaged(name) from error
+    is_open = bool(input_shapes)
+    for input_name in made.graph.inputs if input_shapes is not AS_STORED else ():
+        is_open |= model.subgraphs[0].tensors[made.tensor_index[input_name]].shapeSignature is not None
+    if not is_open:
+        return made
+    from openneutron.litert.input_shapes import with_shapes  # which reads models itself
+
+    return with_shapes(made, input_shapes or {}, name)
 
 
 def unpack(data: bytes, name: str) -> Any:
@@ -635,8 +650,8 @@ CONVERSION = "tf.lite.TFLiteConverter.from_saved_model({source}).convert()"
 LONGEST_WORDS = 200
 
 
-def read_saved_model(path: Path) -> LiteRTModel:
-    """Return the float model in a folder of TensorFlow's ``tf.saved_model.save`` or Keras' ``export``.
+def read_saved_model(path: Path, input_shapes: Mapping[str, Sequence[int]] | None = None) -> LiteRTModel:
+    """Return the float model in a folder of TensorFlow's ``tf.saved_model.save`` or Keras' ``export``. ``input_shapes`` is as of ``read``.
 
     Raises InvalidModelError where TensorFlow is not installed, with the line that converts the model elsewhere, and where TensorFlow
     can't convert it.
@@ -646,7 +661,7 @@ def read_saved_model(path: Path) -> LiteRTModel:
             f"'{path}' is a TensorFlow SavedModel, and TensorFlow is not installed here. Make a .tflite of it where TensorFlow is, and "
             f"compile that: {command_for(path)}"
         )
-    return read(_converted(str(path.resolve()), (path / "saved_model.pb").stat().st_mtime_ns))
+    return read(_converted(str(path.resolve()), (path / "saved_model.pb").stat().st_mtime_ns), input_shapes)
 
 
 def command_for(path: Path) -> str:

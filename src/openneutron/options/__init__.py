@@ -620,7 +620,7 @@ HEADS = (BOXES, DECODED, RAW)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadingOptions:
-    """The loading of a ``.pt2``, ``.onnx``, ``.keras`` or ``.pt`` file, or of a model of Ultralytics.
+    """The loading of a model's file, or of a model of Ultralytics.
 
     >>> LoadingOptions(imports=["my_operators"]).trust
     False
@@ -633,8 +633,8 @@ class LoadingOptions:
     """Modules to import first: those that register the file's classes or operators."""
 
     input_shapes: Mapping[str, Sequence[int]] | None = None
-    """The shapes of inputs of a ``.onnx``, ``.keras`` or ``.pt`` file by name, for those that the file does not fix; that of ``images`` of a
-    model of Ultralytics."""
+    """The shapes of inputs of a ``.onnx``, ``.keras``, ``.pt`` or ``.tflite`` file by name, for those that the file does not fix; that of
+    ``images`` of a model of Ultralytics."""
 
     head: str = BOXES
     """The results of a detector of Ultralytics: ``boxes`` after non-maximum suppression, ``decoded`` boxes and scores of all anchors, or

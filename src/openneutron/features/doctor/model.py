@@ -20,6 +20,7 @@ from openneutron.device import forms, pte
 from openneutron.device.forms import Form, Kind, form_of
 from openneutron.errors import InvalidModelError
 from openneutron.ir import DType, Graph
+from openneutron.litert import LiteRTModel, input_shapes
 from openneutron.litert.neutron_graph import OPERATOR_NAME
 from openneutron.litert.read import command_for
 from openneutron.pytorch.source import file_kind
@@ -126,7 +127,9 @@ def _litert(path: Path, _: Form) -> Description:
     read = litert.read(path)
     graph = read.graph
     found = Counter(node.op for node in graph.nodes)
-    what, plan, command = f"LiteRT, {numbers(graph)}", QUANTIZED_FIRST, COMPILE
+    inputs = tuple(_of_graph(read, graph.inputs))
+    given = [item for item in inputs if input_shapes.is_placeholder(read, item.name)]
+    what, plan, command = f"LiteRT, {numbers(graph)}", QUANTIZED_FIRST, _with_shapes(given)
     if "float" not in what or "partly" in what:
         plan = AS_IT_IS
     if found[OPERATOR_NAME]:
@@ -138,8 +141,8 @@ def _litert(path: Path, _: Form) -> Description:
     return Description(
         what,
         _writer(read.model),
-        tuple(_of_graph(graph, graph.inputs)),
-        tuple(_of_graph(graph, graph.outputs)),
+        inputs,
+        tuple(_of_graph(read, graph.outputs)),
         found,
         tuple(notes),
         plan,
@@ -169,10 +172,10 @@ def numbers(graph: Graph) -> str:
     return "float32 with int8 weights (dynamic range)" if DType.INT8 in constants else "float32"
 
 
-def _of_graph(graph: Graph, names: Sequence[str]) -> Iterator[TensorFact]:
+def _of_graph(model: LiteRTModel, names: Sequence[str]) -> Iterator[TensorFact]:
     for name in names:
-        tensor = graph.tensors[name]
-        yield TensorFact(name, tensor.dtype.name.lower(), tuple(size if size >= 0 else "?" for size in tensor.shape))
+        sizes = tuple("?" if size is None else size for size in input_shapes.open_sizes(model, name))
+        yield TensorFact(name, model.graph[name].dtype.name.lower(), sizes)
 
 
 def _writer(model: Any) -> str:

@@ -17,11 +17,12 @@ from torch.export import ExportedProgram
 
 from openneutron.device.third_party import suppressed
 from openneutron.errors import InvalidModelError
+from openneutron.litert.input_shapes import check_names
 from openneutron.pytorch.onnx import suppression
 from openneutron.pytorch.onnx.graph import Importer, OnnxModule, array_of, dense, inlined
 from openneutron.pytorch.onnx.operators.elementwise import TYPES, type_name
 from openneutron.pytorch.onnx.operators.table import Refused
-from openneutron.pytorch.source.exported_file import check_names, example_input
+from openneutron.pytorch.source.exported_file import example_input
 from openneutron.pytorch.source.exporting import METADATA, Staged
 
 OLDEST = 7

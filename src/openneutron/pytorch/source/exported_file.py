@@ -37,6 +37,7 @@ from torch.utils import _pytree as pytree
 
 from openneutron.device.third_party import suppressed
 from openneutron.errors import InvalidModelError, InvalidOptionError
+from openneutron.litert.input_shapes import check_sizes, open_shape
 from openneutron.pytorch.source.file_kind import what_it_is
 
 SEED = 0
@@ -44,14 +45,6 @@ SEED = 0
 
 MOST_ELEMENTS = 1 << 28
 """The most elements of an input, so that a damaged shape takes no memory."""
-
-
-def check_names(shapes: Mapping[str, Sequence[int]], names: Sequence[str], model: str) -> None:
-    """Raise InvalidOptionError where shapes are given for an input that the model does not have."""
-    if unknown := [name for name in shapes if name not in names]:
-        raise InvalidOptionError(
-            f"input_shapes: '{model}' has no input '{unknown[0]}'; its inputs are {', '.join(map(repr, names))}."
-        )
 
 
 def example_input(
@@ -72,26 +65,14 @@ def example_input(
 
     Raises InvalidOptionError where the user's shape does not fit, InvalidModelError where a size is missing or there are too many elements.
     """
-    if given is not None and len(given) != len(sizes):
-        raise InvalidOptionError(
-            f"input_shapes: '{name}' of '{model}' has {len(sizes)} axes; {len(given)} sizes are given."
-        )
-    for axis, size in enumerate(sizes):
-        if given is not None and isinstance(size, int) and size != given[axis]:
-            raise InvalidOptionError(
-                f"input_shapes: '{name}' of '{model}' has the size {size} on axis {axis}; {given[axis]} is given."
-            )
+    if given is not None:
+        check_sizes(name, model, sizes, given)
     shape = list(sizes if given is None else given)
     if len(shape) > 1 and not isinstance(shape[0], int):
         shape[0] = 1
     known = [size for size in shape if isinstance(size, int)]
     if len(known) < len(shape):
-        spoken = "x".join(str(size or "?") for size in sizes)
-        wanted = "x".join(str(size if isinstance(size, int) else 1) for size in shape)
-        raise InvalidModelError(
-            f"'{model}': the shape {spoken} of the input '{name}' is not fixed. Give it: --input-shape {name}={wanted}, with your "
-            "sizes."
-        )
+        raise open_shape(name, model, sizes, shape)
     if (count := math.prod(known)) > MOST_ELEMENTS:
         raise InvalidModelError(
             f"'{model}': the input '{name}' has {count} elements; at most {MOST_ELEMENTS} are taken."

@@ -17,8 +17,9 @@ from torch.export import ExportedProgram
 
 from openneutron.device.third_party import suppressed
 from openneutron.errors import InvalidModelError
+from openneutron.litert.input_shapes import check_names
 from openneutron.options import LoadingOptions
-from openneutron.pytorch.source.exported_file import check_names, example_input, import_module
+from openneutron.pytorch.source.exported_file import example_input, import_module
 
 BACKEND = "KERAS_BACKEND"
 """The environment variable that selects Keras' backend when Keras is imported."""

@@ -15,7 +15,8 @@ from torch.export import ExportedProgram
 
 from openneutron.device.third_party import suppressed
 from openneutron.errors import InvalidModelError
-from openneutron.pytorch.source.exported_file import TRUST, check_names, example_input, import_module
+from openneutron.litert.input_shapes import check_names
+from openneutron.pytorch.source.exported_file import TRUST, example_input, import_module
 from openneutron.pytorch.source.file_kind import Kind, what_it_is
 
 WHAT_TO_DO = {
