@@ -31,8 +31,8 @@ from openneutron.options import ARENA, CompileOptions, budget_bytes
 from openneutron.targets import Target
 
 SHARES = (1.0, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3)
-"""Fractions of the memory of the best schedule that are tried as budgets. Smaller budgets give smaller stripes, other cascades and other
-addresses."""
+"""Fractions of the memory of the best schedule that are tried as budgets for other schedules. Smaller budgets give
+smaller stripes, other cascades and other addresses."""
 
 
 def alternatives(
@@ -40,8 +40,9 @@ def alternatives(
 ) -> Iterator[Fitted]:
     """Yield schedules within the budget that differ from ``best`` and from each other.
 
-    First come those of other lists of calls and of smaller budgets, then those without constant prefetch. The last ones run the calls one
-    after the other on whole tensors, with no result in the memory of an operand."""
+    First come those of other lists of calls and of smaller budgets, then those without constant prefetch. The last ones
+    run the calls one after the other on whole tensors, without writing a result over an operand.
+    """
     tried, space = [best], space_of(graph, target, options)
     for each in _candidates(graph, all_tasks, target, options, best.sram_bytes):
         found = in_regions(each, space, target)
@@ -81,7 +82,8 @@ def _of_searches(task: Task, budget: int) -> Iterator[Fitted]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prepared:
-    """A graph after the stages that do not depend on options. ``legal`` is the legalized graph; ``tasks`` search for its schedules."""
+    """A graph after the stages that do not depend on options: ``legal`` is the legalized graph, and ``tasks`` has the
+    searches for its schedules."""
 
     graph: Graph
     legal: Graph = field(repr=False)
@@ -89,10 +91,11 @@ class Prepared:
 
 
 def prepared(graph: Graph, trial: Trial | None = None, kept: bool = False) -> Prepared:
-    """Return the graph after the stages that ``compile_prepared`` needs.
+    """Legalize a graph, and return it ready for ``compile_prepared``.
 
-    ``trial`` is the result of ``try_compile`` for this graph, which may have had another name. With ``kept``, later compiles with
-    other budgets reuse the results of earlier searches. Raises InvalidModelError if a node has no kernel (partition the graph first).
+    ``trial`` is the result of ``try_compile`` for this graph, whose name may have been another one. With ``kept``,
+    later compiles with other budgets reuse the results of earlier searches. Raises InvalidModelError if a node has no
+    kernel (partition the graph first).
     """
     assert trial is None or trial.graph.nodes == graph.nodes, "the trial is one of another graph"
     legal = _legalized(graph) if trial is None else replace(trial.legal, name=graph.name)
@@ -101,9 +104,11 @@ def prepared(graph: Graph, trial: Trial | None = None, kept: bool = False) -> Pr
 
 @contextmanager
 def _without_collections() -> Iterator[None]:
-    """Turn off the garbage collector for the block. A search makes up to a million values, and hardly any are in reference cycles.
+    """Turn off the garbage collector for the block. A search makes up to a million values, and hardly any of them are
+    in reference cycles.
 
-    The collector goes through those that are left when the block ends, so a block ends behind the last use of them.
+    The collector visits all values that are still alive when the block ends. So the block should include the last use
+    of them.
     """
     if not gc.isenabled():
         yield
@@ -173,7 +178,8 @@ def _overlapped_cycles(compiled: Compiled) -> int:
 
 
 def _compiled(given: Prepared, target: Target, options: CompileOptions) -> Compiled:
-    """Return the compiled program at the effort of ``options``; see ``compile_prepared`` for the audit and the errors."""
+    """Return the compiled program of a graph at the effort of ``options``. ``compile_prepared`` describes the audit and
+    the errors."""
     for node in given.graph.nodes:
         reason = type_reason(given.graph, node, target, options.makes_host_calls)
         if reason is not None:
@@ -217,8 +223,8 @@ def finish(
 ) -> Compiled:
     """Return the compiled program of a schedule, with its report.
 
-    Without ``layout`` the addresses are computed here. ``known`` caches packed constants (see ``packed``). Raises BudgetError if the
-    schedule needs more than the SRAM budget.
+    Without ``layout`` the addresses are computed here. ``known`` caches packed constants (see ``packed``). Raises
+    BudgetError if the schedule needs more than the SRAM budget.
     """
     schedule.verify()
     layout = lay_out(schedule, storages, options.place) if layout is None else layout

@@ -34,8 +34,8 @@ Others = tuple[Span, Span, Span]
 """The ranges of a window without its rows: batches, columns and channels."""
 
 Rule = Callable[[KernelCall, str, Window], Others | None]
-"""A function of a call, the name of an input, and a window of the output. It returns the ranges of the input that the
-kernel reads for the window, without the rows, or None if the kernel reads nothing of the input."""
+"""A function of a call, the name of an input, and a window of the output. It returns the batches, columns and channels
+of the input that the kernel reads for the window, or None if the kernel reads nothing of this input."""
 
 
 def whole_window(call: KernelCall, name: str) -> Window:
@@ -45,8 +45,8 @@ def whole_window(call: KernelCall, name: str) -> Window:
 
 
 def _along(call: KernelCall, name: str, axis: int) -> Reads:
-    """Return the function from rows (``axis`` 1) or columns (``axis`` 2) of the output to those of an input that they
-    need."""
+    """Return the function from a range of output rows (``axis`` 1) or columns (``axis`` 2) to the range of the input
+    that it needs."""
     whole = 0, call.views[name].extents[axis]
     return reads_along(call, name, axis) or (lambda _first, _end: whole)
 
@@ -62,18 +62,19 @@ def _convolution(call: KernelCall, name: str, window: Window) -> Others:
 
 
 def _joined(call: KernelCall, name: str, window: Window) -> Others:
-    """Return the convolution's ranges for its input. The operand of the kernel that is joined to it has the ranges of
-    the output."""
+    """Return the ranges of the convolution for its input. The other operand, that of the kernel that is joined to the
+    convolution, has the ranges of the output."""
     return _convolution(call, name, window) if name == "input" else _same(call, name, window)
 
 
 def _chained(call: KernelCall, name: str, window: Window) -> Others:
-    """Return all channels at the window's columns for the input. Another operand has the ranges of the output."""
+    """Return all channels at the window's columns for the input. Other operands have the ranges of the output."""
     return (_lines if name == "input" else _same)(call, name, window)
 
 
 def _sampled(call: KernelCall, name: str, window: Window) -> Others:
-    """Return the window's own channels at the columns under a sliding window, or at those that a table names."""
+    """Return the channels of the window, and the columns under the sliding window or those that a table of columns
+    names."""
     return window[0], _along(call, name, 2)(*window[2]), window[3]
 
 
@@ -110,7 +111,8 @@ def _everything(call: KernelCall, name: str, window: Window) -> Others:
 
 
 def _by_sums(call: KernelCall, name: str, window: Window) -> Others:
-    """Return the output's own ranges; of the sums, all columns and channels of the window's batches."""
+    """Return the ranges of the output for the input. For the sums, return all columns and channels of the window's
+    batches."""
     return (_everything if name == "sums" else _same)(call, name, window)
 
 
@@ -126,14 +128,14 @@ def _product(call: KernelCall, name: str, window: Window) -> Others:
 
 
 def _gathered(call: KernelCall, name: str, window: Window) -> Others:
-    """Return all columns of the values. Of the indices, return the window's own columns."""
+    """Return all columns of the values for the gathered input. For the indices, return the columns of the window."""
     if name == "indices":
         return window[0], window[2], _channels(call, name)
     return window[0], (0, call.views[name].extents[2]), window[3]
 
 
 def _looked_up(call: KernelCall, name: str, window: Window) -> Others:
-    """Return all entries of the table. Of the indices, return the window's own columns."""
+    """Return all entries for the table. For the indices, return the columns of the window."""
     if name == "indices":
         return _lines(call, name, window)
     return (0, 1), (0, call.views[name].extents[2]), window[3]
@@ -261,33 +263,33 @@ def rows_written(call: KernelCall, name: str) -> Reads:
 Meanings = npt.NDArray[np.signedinteger]
 
 Axes = tuple[tuple[int, int], ...]
-"""The count and the pitch in bytes of each axis. The smallest pitch is first."""
+"""The number of elements and the pitch in bytes of each axis, from the smallest pitch to the largest."""
 
 FEW_RUNS = 4
-"""The most runs of a shape that are entries of their own. If a shape has more, the range from its first to its last
-byte is in the array."""
+"""The largest number of runs of a write that become entries of their own. If a write has more runs, the range from its
+first to its last byte is kept in the array."""
 
 SOME_RUNS = 64
-"""The most runs of a shape that are compared as byte strings in the array. NumPy's overhead for a small array is
+"""The largest number of runs that are compared one by one as byte strings. For small arrays, NumPy's overhead would be
 larger."""
 
 NUMBER_BYTES = (1, 2, 4)
-"""The possible sizes in bytes of a number in the array. The smallest size that holds the largest number is used: most
-programs have few meanings."""
+"""The possible sizes, in bytes, of an element of the array. The smallest size that holds the largest number is used,
+since most programs have few meanings."""
 
 PIECE = 4096
-"""The number of meanings of the array that are compared at a time. A copy of so few takes no new memory from the
-system."""
+"""The number of elements of the array that are compared at a time, so that temporary copies stay small and reuse
+memory."""
 
 UNDEFINED = 0
 """The meaning of bytes that were never written."""
 
 
 class Shape:
-    """The bytes of a window, without its address: ``run`` neighbouring bytes, repeated along the axes.
+    """The bytes of a window relative to its first byte: runs of ``run`` contiguous bytes, repeated along the axes.
 
-    ``reach`` is the distance from the first byte to the end of the last one. ``places`` has the offset of each run,
-    or is empty if the runs are more than ``SOME_RUNS``.
+    ``reach`` is the distance from the first byte to the end of the last one. ``places`` has the offset of each run; it
+    is empty if there are more than ``SOME_RUNS`` runs.
     """
 
     __slots__ = ("axes", "places", "reach", "run", "runs")
@@ -346,12 +348,12 @@ _NO_MEANINGS: Meanings = np.empty(0, np.int8)
 
 @dataclass(slots=True)
 class Memory:
-    """The meanings of the bytes of a memory. A meaning is a number, negative while a copy is writing the byte.
+    """The meaning of each byte of a memory. A meaning is a number; it is negative while a copy is writing the byte.
 
-    ``starts`` and ``values`` are the runs of bytes with one meaning: where each begins, and its meaning. The value is
-    None for a range whose meanings are in ``array``, at index address. ``is_written``: kernels may write the memory.
-    ``touched``: the end of the highest byte that was accessed. ``writes``: the number of writes so far. ``largest``:
-    the largest number that an element of the array holds.
+    ``starts`` and ``values`` are runs of bytes with one meaning: the address at which each begins, and its meaning. The
+    value is None for a range whose meanings are in ``array``, which is indexed by address. ``is_written`` states
+    whether kernels may write the memory. ``touched`` is the end of the highest byte that was accessed, and ``writes``
+    the number of writes so far. ``largest`` is the largest number that an element of the array holds.
     """
 
     name: str
@@ -370,7 +372,7 @@ class Memory:
         return int(self.meanings(address, Shape(1))[0]) if value is None else value
 
     def write(self, at: int, shape: Shape, meaning: int) -> None:
-        """Give the bytes of a shape at address ``at`` a meaning."""
+        """Set the meaning of all bytes of a shape at address ``at``."""
         self.writes += 1
         if abs(meaning) > self.largest:
             self._widen(abs(meaning))
@@ -454,7 +456,7 @@ class Memory:
         return True
 
     def _put(self, first: int, end: int, meaning: int | None) -> None:
-        """Give a range one value. The range becomes an entry, or part of a neighbouring entry with the same value."""
+        """Set the value of a range. The range becomes an entry, or part of a neighbouring entry with the same value."""
         if first == end:
             return
         starts, values = self.starts, self.values

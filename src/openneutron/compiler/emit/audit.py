@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Audit a program: follow it instruction by instruction, and note for each byte of memory which byte of which tensor
-it holds.
+"""Audit a program: follow its instructions one by one, and track for each byte of memory which byte of which tensor it
+holds.
 
-The audit finds faults that a run with data may hide: bytes that are read before they are written, buffers that
-overlap while both are needed, rows that are no longer in their rolling buffer, constants that have not arrived or
-belong to another call, and outputs that are not complete.
+The audit finds faults that a run with data may hide: bytes that are read before they are written, buffers that overlap
+while both are needed, rows that are no longer in their rolling buffer, constants that have not arrived or belong to
+another call, and outputs that are not complete.
 
-A byte's meaning is a pair: a storage, and the byte's offset in the storage minus its address. Neighbouring bytes of a
-storage in neighbouring bytes of memory have the same meaning, so that the audit compares runs of bytes
-(``Memory``), not single bytes.
+The meaning of a byte is a pair: the storage whose byte it holds, and the difference (offset in the storage) - (address
+in memory). Contiguous bytes of a storage in contiguous memory have the same meaning, so that the audit compares runs of
+bytes (``Memory``), not single bytes.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class Audit:
 def audit(program: Program, schedule: Schedule, storages: Storages, known: Packed | None = None) -> Audit:
     """Return the findings about a program that was emitted from this schedule.
 
-    The program's own bindings give the places of its inputs and outputs. ``known``: constants of the calls that are
-    packed already.
+    The places of inputs and outputs are those that the program itself states. ``known`` caches packed constants (see
+    ``packed``).
     """
     code = decode(program, checksums=False)
     return _Run(code, program.weights, schedule, storages, {} if known is None else known).audited()
@@ -83,7 +83,8 @@ class _Faulty(Exception):
 
 
 class _Access(NamedTuple):
-    """A range of memory that a call reads or writes, with the meaning that its bytes must have or get."""
+    """A set of bytes that a call reads or writes: a shape at an address of a memory. ``meaning`` is the one that the
+    bytes must have, or get."""
 
     memory: Memory
     at: int
@@ -92,10 +93,10 @@ class _Access(NamedTuple):
 
 
 class _Transfer(NamedTuple):
-    """A copy that is not finished: the bytes that it writes, and those that it reads.
+    """A copy that has started and not ended: the bytes that it writes, and those that it reads.
 
-    ``written_at`` and ``read_at`` have for each access the number of writes to its memory when the copy began. If the
-    number has not grown when the copy ends, no other call has changed these bytes.
+    ``written_at`` and ``read_at`` have for each access the number of writes to its memory when the copy began. If that
+    number is the same when the copy ends, no other call has changed these bytes.
     """
 
     written: Sequence[_Access]
@@ -108,10 +109,10 @@ class _Transfer(NamedTuple):
 class _Operand:
     """A buffer of an operator, and the window of it that the operator accesses.
 
-    ``start`` is the address of row 0 of the window. ``difference`` is a byte's offset in the storage minus its
-    address, while the ring holds its first rows. ``element_bytes`` is 0 if nothing is accessed. ``rows`` returns the
-    rows of this buffer that rows of the output need. ``meanings`` has the number of the meaning for each pass through
-    the ring. ``beside`` has the indices of those writes of the operator that are to other buffers in the same memory.
+    ``start`` is the address of row 0 of the window. ``difference`` is (offset in the storage) - (address) in the first
+    pass through the rolling buffer. ``element_bytes`` is 0 if nothing is accessed. ``rows`` returns the rows of this
+    buffer that output rows need. ``meanings`` caches the number of the meaning for each pass through the rolling
+    buffer. ``beside`` has the indices of those writes of the operator that are to other buffers in the same memory.
     """
 
     name: str
@@ -129,10 +130,8 @@ class _Operand:
     beside: tuple[int, ...] = ()
 
     def parts(self, rows: Span) -> Sequence[tuple[int, int, int]]:
-        """Return the rows in parts that are contiguous in memory.
-
-        A part is the address of its first row, its number of rows, and the pass through the ring that it belongs to.
-        """
+        """Return the rows, divided into parts that are contiguous in memory. A part is (address of its first row,
+        number of rows, pass through the rolling buffer)."""
         first, end = rows
         ring = self.ring
         if end <= ring:
@@ -148,11 +147,11 @@ class _Operand:
 
 @dataclass(slots=True)
 class _Operator:
-    """An operator of the program with its call.
+    """An operator of the program, and the kernel call from which it was emitted.
 
-    ``channel`` is the channel of a transfer, None for other operators. ``block_rows`` is the number of output rows
-    that the operator computes before it reads the rows of the next block. ``constants`` has name, memory, address,
-    shape and bytes of each constant that is not read from the weights.
+    ``channel`` is the channel of a transfer, None for other operators. ``block_rows`` is the number of output rows that
+    the operator computes before it reads the rows of the next block. ``constants`` has name, memory, address, shape and
+    bytes of each constant that is not read from the weights.
     """
 
     call: KernelCall
@@ -168,9 +167,8 @@ class _Operator:
 class _Run:
     """The state of an audit while it follows a program.
 
-    ``memories`` has the meanings of the bytes of each base. A state has two names: one for its value at the start of
-    the run, and one for its new value. ``numbers`` has the number of each meaning, and ``pairs`` the meaning of each
-    number.
+    ``memories`` has the memory of each base. A state has two names: one for its value at the start of the run, and one
+    for its new value. ``numbers`` maps each meaning to its number, and ``pairs`` has the meaning of each number.
     """
 
     microcode: Microcode
@@ -236,7 +234,7 @@ class _Run:
             self._differs(f"at the end, {who}", memory, at, Shape(size), meaning)
 
     def _number(self, storage: str, difference: int) -> int:
-        """Return the number of a meaning, a new one if the meaning has none."""
+        """Return the number of a meaning; a meaning without a number gets the next one."""
         number = self.numbers.get((storage, difference))
         if number is None:
             number = self.numbers[storage, difference] = len(self.pairs)
@@ -255,8 +253,8 @@ class _Run:
         self.arriving.setdefault(channel, []).append(_Transfer((copy,), (memory.writes,)))
 
     def _arrive(self, channel: int) -> None:
-        """Finish the copies of a channel: give their bytes the final meanings, and note bytes that another call has
-        changed.
+        """End the copies of a channel: set the final meanings of their bytes, and record bytes that another call has
+        changed meanwhile.
 
         Bytes are compared only if their memory was written since the copy began.
         """
@@ -299,7 +297,7 @@ class _Run:
     # -- the operators, each once ---------------------------------------------------------------------------------------
 
     def _operator(self, index: int) -> _Operator | None:
-        """Return an operator with its buffers. Note its faults, and return None if it has some: every call of it
+        """Return an operator with its buffers. If it has faults, record these and return None, since every call of it
         would repeat them."""
         call, record = self.schedule.calls[index], self.microcode.operators[index]
         row, window, count = record.row, whole_window(call, "output"), len(self.findings)
@@ -342,10 +340,10 @@ class _Run:
         return made if len(self.findings) == count else None
 
     def _operand(self, call: KernelCall, name: str, given: tuple[int, int], window: Others, rows: Reads) -> _Operand:
-        """Return a buffer of an operator. Note each difference between the buffer and the call's view.
+        """Return a buffer of an operator, and record each difference between the buffer and the view of the call.
 
-        ``given`` has the number of the buffer and the bytes of an element. ``window``: the ranges that a call
-        accesses at most.
+        ``given`` has the index of the buffer and the bytes of an element. ``window`` has the largest ranges that the
+        operator accesses.
         """
         view, (index, element_bytes), (batches, cols, channels) = call.views[name], given, window
         values = self.microcode.buffers[index].values
@@ -394,10 +392,10 @@ class _Run:
         return memory
 
     def _find_misplaced(self, operator: _Operator) -> None:
-        """Note results in a memory that kernels can't write.
+        """Record results in a memory that kernels can't write.
 
-        If the schedule copies tensors to memories of the NPU, note buffers in other memories too, except those that
-        the kernel copies.
+        If the schedule copies tensors to memories of the NPU, also record buffers in other memories, except those from
+        which the kernel itself copies.
         """
         call = operator.call
         for operand in operator.writes:
@@ -415,7 +413,7 @@ class _Run:
     # -- calls ----------------------------------------------------------------------------------------------------------
 
     def _block(self, operator: _Operator, rows: Span) -> None:
-        """Note the faults of a block of rows of an operator: first of its reads, then of its writes."""
+        """Record the faults of one block of rows of an operator: first those of its reads, then those of its writes."""
         written = [(each, self._accesses(operator, rows, each)) for each in operator.writes]
         read: list[_Access] = []
         for operand in operator.reads:
@@ -474,7 +472,7 @@ class _Run:
         read: tuple[_Operand, list[_Access]],
         written: tuple[_Operand, list[_Access]],
     ) -> None:
-        """Note a result that the call writes over bytes of an operand that it has not yet read. A state may be read
+        """Record a result that the call writes over bytes of an operand that it has not read yet. A state may be read
         and written in place."""
         (operand, reads), (result, writes) = read, written
         # The result depends on distances alone, which repeat in a loop.
@@ -491,7 +489,7 @@ class _Run:
         self.findings.append(f"{who}: it ends at byte {end} of {memory.name}, which has {memory.size}")
 
     def _differs(self, who: str, memory: Memory, at: int, shape: Shape, wanted: int) -> None:
-        """Note how many bytes do not have the wanted meaning, what they hold instead, and the first address."""
+        """Record how many bytes do not have the wanted meaning, what they hold instead, and the first address."""
         there = memory.meanings(at, shape)
         wrong = there != wanted
         number = int(there[wrong][0])
@@ -518,7 +516,7 @@ class _Run:
         start: int,
         wanted: bytes,
     ) -> None:
-        """Note where bytes are not those of a constant: ``wanted``, which begins at address ``start``."""
+        """Record the bytes that differ from a constant, whose bytes ``wanted`` begin at address ``start``."""
         if at + shape.reach > memory.touched:
             memory.touched = at + shape.reach
         number = memory.at(at)
@@ -559,7 +557,7 @@ def _memory_of(word: int, size: int) -> Memory:
 
 
 def _new(storage: Storage) -> str:
-    """Return the name of the value that a call writes to a storage. A state has a separate name for its new value."""
+    """Return the name of the value that a call writes to a storage. The new value of a state has a name of its own."""
     return storage.name if storage.state is None else f"the new {storage.name}"
 
 
@@ -619,7 +617,7 @@ def _addresses(at: int, shape: Shape) -> Addresses:
 
 
 def _meet(reads: Sequence[_Access], writes: Sequence[_Access]) -> bool:
-    """Return whether the range from the first to the last byte of a read overlaps that of a write."""
+    """Return whether the address range of a read, from its first to its last byte, overlaps that of a write."""
     for _, at, shape, _ in reads:
         for _, to, written, _ in writes:
             if at < to + written.reach and to < at + shape.reach:
@@ -633,10 +631,10 @@ def _is_safe(
     read: tuple[_Operand, Sequence[_Access]],
     written: tuple[_Operand, Sequence[_Access]],
 ) -> bool:
-    """Return whether a call's writes leave intact what it has still to read.
+    """Return whether a call's writes leave intact the bytes that it has not read yet.
 
-    They do if no byte is both read and written. They also do if the kernel goes element by element and each element
-    is written at its own address, or at a lower one in ascending order.
+    This holds if no byte is both read and written. It also holds if the kernel goes element by element and writes each
+    element at its own address, or at a lower address in ascending order.
     """
     (operand, reads), (result, writes) = read, written
     if not any(_share_bytes(one, other) for one in reads for other in writes):

@@ -41,7 +41,8 @@ from openneutron.targets import Target, checksum
 
 @dataclass(slots=True)
 class Weights:
-    """The weights blob: constants one after the other. Equal constants are stored once."""
+    """The weights blob: packed constants one after the other. Equal constants are stored once; ``known`` has the offset
+    of each."""
 
     blob: bytearray = field(default_factory=bytearray)
     known: dict[bytes, int] = field(default_factory=dict)
@@ -55,8 +56,8 @@ class Weights:
 
 
 def state_record(state: State, storages: Storages, weights: Weights) -> Record:
-    """Return the microcode's record of a state: its place, and its first value as one repeated byte or as bytes among
-    the constants."""
+    """Return the microcode's record of a state: its address, and its first value, either as one repeated byte or as
+    bytes among the constants."""
     storage = storages.storages[state.tensor]
     first = bytes(storage.size_bytes) if state.initial is None else state.initial.tobytes()
     fill = first[0] if first else 0
@@ -142,8 +143,8 @@ Packed = dict[tuple[int, Packing], bytes]
 def packed(call: KernelCall, known: Packed | None = None) -> dict[str, bytes]:
     """Return the packed bytes of each constant of a call, by name.
 
-    Newly packed constants are added to ``known``. The constants must stay alive as long as ``known``, which knows
-    them by identity.
+    Newly packed constants are added to ``known``, whose keys are the identities of constants. So the constants must
+    stay alive as long as ``known``.
     """
     return {key: packed_constant(call.packing(key), constant, known) for key, constant in call.constants.items()}
 
@@ -179,8 +180,8 @@ def emit(
 ) -> Program:
     """Return the program that runs the schedule. The same arguments give the same bytes.
 
-    With ``profile``, the program has a profile buffer and facts about each operator. ``known``: constants that are
-    packed already.
+    With ``profile``, the program has a profile buffer and facts about each operator. ``known`` caches packed constants
+    (see ``packed``).
     """
     weights = Weights()
     buffers: dict[Record, int] = {}
@@ -287,7 +288,7 @@ def _binding(graph: Graph, storages: Storages, layout: Layout, name: str, positi
 
 
 def border(storages: Storages, position: int, side: str) -> str:
-    """Return the name of the storage of input or output number ``position``; ``side`` is "input" or "output"."""
+    """Return the name of the storage of graph input or output number ``position``; ``side`` is "input" or "output"."""
     return next(name for name, storage in storages.storages.items() if getattr(storage, side) == position)
 
 

@@ -74,11 +74,11 @@ class StepReport:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """The names of the storages that a kernel call reads and writes, and the bytes of them. Each byte of a tensor
-    counts once.
+    """The storages that a kernel call reads and writes, and how many bytes of each kind. A byte of a tensor counts
+    once.
 
-    ``weights_bytes`` is the size of the call's constants, with whole tables. Two calls with equal constants both
-    count them, though a program holds them once.
+    ``weights_bytes`` is the size of the call's constants, with whole tables. Calls with equal constants all count them,
+    though the program stores them once.
     """
 
     reads: tuple[str, ...]
@@ -116,11 +116,11 @@ def traffic(call: KernelCall, storages: Storages) -> Traffic:
 
 
 def least_traffic_bytes(schedule: Schedule, storages: Storages, known: Packed | None = None) -> int:
-    """Return a lower bound of the bytes that any schedule of the calls copies between external memory and the memory
+    """Return a lower bound of the bytes that any schedule of these calls copies between external memory and the memory
     of the NPU.
 
-    The bound counts each output and each constant once, and of each input the largest part that one call reads.
-    ``known``: constants that are packed already.
+    The bound counts each output once, each constant once, and of each input the largest part that one call reads.
+    ``known`` caches packed constants.
     """
     total = sum(storage.size_bytes for storage in storages.storages.values() if storage.output is not None)
     read: dict[str, int] = {}
@@ -136,7 +136,8 @@ def least_traffic_bytes(schedule: Schedule, storages: Storages, known: Packed | 
 
 
 def rows_held(schedule: Schedule, storages: Storages) -> dict[str, tuple[int, int]]:
-    """Return the rows of each rolling buffer and the rows of its whole tensor, by the storage's name."""
+    """Return for each rolling buffer, by the name of its storage, the number of rows that it holds and the number of
+    rows of its whole tensor."""
     rows: dict[str, tuple[int, int]] = {}
     for call in schedule.calls:
         for view in call.views.values():
@@ -149,13 +150,13 @@ def rows_held(schedule: Schedule, storages: Storages) -> dict[str, tuple[int, in
 
 @dataclass(frozen=True, slots=True)
 class OperatorReport:
-    """The modelled cost of an operator of the program, for all its ``stripes`` together (1 if it is computed whole).
+    """The modelled cost of an operator of the program: the sum over its ``stripes`` (1 if it is computed whole).
 
-    ``utilisation`` is the share of the multipliers that work. ``losses`` are the reasons why the share is below a
-    half. ``bottleneck`` is dispatch, memory or compute, whichever takes most cycles. ``parallel`` is the dimension
-    that is divided among the pipelines. The fields after ``stripes`` are those of ``Traffic``. ``work`` has the cycles by
-    term. ``on_cpu`` is the reason why the host core makes the call, and not the NPU; it is empty for a call of the NPU. ``is_exact`` is False
-    where the NPU's own driver rescales results, whose bytes may differ from LiteRT's.
+    ``utilisation`` is the share of the multipliers that work, and ``losses`` are the reasons if it is below a half.
+    ``bottleneck`` is dispatch, memory or compute, whichever takes most cycles. ``parallel`` is the dimension that is
+    divided among the pipelines. The fields after ``stripes`` are those of ``Traffic``. ``work`` has the cycles by term.
+    ``on_cpu`` is the reason why the host core makes the call in place of the NPU; it is empty for a call of the NPU.
+    ``is_exact`` is False if the NPU's own driver rescales the results, whose bytes may then differ from LiteRT's.
     """
 
     name: str
@@ -324,7 +325,7 @@ def report(
 ) -> Report:
     """Return the facts about a program that was emitted from this schedule.
 
-    ``budget`` is the SRAM in bytes that the program may take. ``known``: constants that are packed already.
+    ``budget`` is the SRAM in bytes that the program may take. ``known`` caches packed constants (see ``packed``).
     """
     operators = tuple(
         _operator_report(call, *spent, target, storages)
@@ -446,7 +447,7 @@ class Details:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A program, the graph that it computes, and the report.
+    """A compiled program, the graph that it computes, and the report about it.
 
     The graph has the inputs and outputs with their quantization. ``details`` is None for a program that comes from a
     cache.

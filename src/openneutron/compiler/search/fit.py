@@ -48,9 +48,9 @@ from openneutron.targets import DEFAULT, Target
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Task:
-    """The search for a schedule of one selection of kernel calls, for a target and options.
+    """The search for schedules of one selection of kernel calls, for one target and one set of options.
 
-    ``separate`` are the storages before ``in_place``, ``storages`` those after it.
+    ``separate`` are the storages before in-place assignment (``in_place``), and ``storages`` those after it.
     """
 
     calls: Sequence[KernelCall]
@@ -65,10 +65,11 @@ class Task:
         object.__setattr__(self, "storages", in_place(self.separate, self.calls))
 
     def within(self, budget: int) -> Fitted | Infeasible:
-        """Return the fastest schedule found that takes at most ``budget`` bytes of SRAM, without inputs and outputs of the caller.
+        """Return the fastest schedule found whose SRAM is at most ``budget`` bytes. The caller's input and output
+        buffers do not count.
 
-        A greater budget never gives a slower schedule. Cycles are modelled; with constant prefetch they are those of a port that
-        copies in the background.
+        A larger budget never gives a slower schedule. Cycles are modelled; with constant prefetch they are those of a
+        port that copies in the background.
         """
         if self.options.prefetch_constants:
             return self._with_prefetch(budget)
@@ -112,7 +113,8 @@ class Task:
         )
 
     def cascades(self) -> list[CascadeSearch]:
-        """Return the searches for cascades, one for each list of the calls. Each search keeps the candidates that it has evaluated."""
+        """Return one search for cascades for each list of calls of the selection. A search keeps the candidates that it
+        has evaluated."""
         if not self._cascades:
             lists = for_cascades(CallList(tuple(self.calls), self.separate), self.storages, self.passes)
             self._cascades.extend(self._search(each, False) for each in lists)
@@ -128,14 +130,16 @@ class Task:
         return CascadeSearch(each.calls, each.storages, self.target, place, fetched, effort, each.cuts)
 
     def merged(self, order: Sequence[KernelCall]) -> Fitted | None:
-        """Return the schedule of whole tensors with convolutions in pieces by the pass "columns"; None if none is faster in pieces."""
+        """Return the schedule of whole tensors in which the pass "columns" has divided convolutions; None if that makes
+        no convolution faster."""
         merged = self.passes.run("columns", CallList(tuple(order), self.separate))
         return None if merged is None else self.whole(merged.calls, in_place(self.separate, merged.calls))
 
     def orders(self) -> list[tuple[KernelCall, ...]]:
-        """Return the orders of the calls for whole tensors: the order of the smaller arena, and with constant prefetch the given order too.
+        """Return the orders of the calls that are tried for whole tensors: the one with the smaller arena, and with
+        constant prefetch the given one too.
 
-        With prefetch, the order also decides which kernels hide which copies.
+        With prefetch, the order also decides which kernels run during which copies.
         """
         if not self._orders:
             given = CallList(tuple(self.calls), self.storages)
@@ -147,7 +151,8 @@ class Task:
         return self._orders
 
     def _is_smaller(self, ordered: Sequence[KernelCall]) -> bool:
-        """Return whether the arena of an order, with addresses that can leave gaps, is smaller than that of the given order."""
+        """Return whether an order has a smaller arena than the given order, once its buffers have addresses (which may
+        leave gaps)."""
         storages, place = self.storages, self.options.place
         # The arena of the given order is at least as large as the peak of its live bytes.
         peak = flow_of(self.calls, storages, place).peak_bytes(range(len(self.calls)))
@@ -172,10 +177,10 @@ class Task:
         return Fitted(schedule, layout, found.search.storages)
 
     def prefetches(self) -> tuple[PrefetchPlan, list[Iterable[PrefetchSearch]]]:
-        """Return the plan for whole tensors with ample memory for prefetch, and the candidates for smaller budgets.
+        """Return the plan for whole tensors with unlimited memory for prefetch, and the candidates for smaller budgets.
 
-        The candidates are families for ``fastest_plan``: the whole tensors of each order, then the cascades of each list of calls from the
-        fastest to the smallest.
+        The candidates are families for ``fastest_plan``: the whole tensors of each order, then the cascades of each
+        list of calls, from the fastest to the smallest.
         """
         wholes, merged, cascades = [], [], []
         orders = self.orders()
@@ -205,7 +210,8 @@ class Task:
         return PrefetchSearch(fitted.schedule, fitted.layout, fitted.storages, self.target)
 
     def _levels(self, search: CascadeSearch, whole: Schedule) -> Iterator[PrefetchSearch]:
-        """Yield the cascades of a search from the fastest to the smallest, without the schedule ``whole``."""
+        """Yield the prefetch searches of the cascades of ``search``, from the fastest cascade to the smallest. The
+        schedule ``whole`` is left out."""
         before = whole.steps
         for found in search.levels(BY_NAME[self.options.effort].levels):
             if found.schedule.steps != before:
@@ -215,10 +221,11 @@ class Task:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tasks:
-    """The tasks of a graph's selections.
+    """The tasks of all selections of a graph, which are made on demand.
 
-    No task depends on the budget. With ``kept``, options that differ only in the budget therefore give the same tasks, which keep the
-    results of their searches. A chip with tiles has one task for all selections."""
+    A task does not depend on the budget. With ``kept``, options that differ only in the budget give the same tasks
+    again, with the results of earlier searches. For a chip with tiles there is one task for all selections.
+    """
 
     legal: Graph
     known: Mapping[str, list[KernelCall]] = field(default_factory=dict)
@@ -228,7 +235,7 @@ class Tasks:
 
     @property
     def selected(self) -> Sequence[Selection]:
-        """Return the graph's selections with all passes."""
+        """Return the graph's selections of kernel calls, with all passes applied."""
         return self._selections(frozenset())
 
     def _selections(self, off: frozenset[str]) -> Sequence[Selection]:
@@ -259,7 +266,7 @@ class Tasks:
 
 
 def _least_bytes(searches: Sequence[CascadeSearch], below: int) -> int:
-    """Return the smallest budget, in bytes, for which a search has a feasible schedule, or ``below`` where that is smaller."""
+    """Return the smallest budget in bytes for which one of the searches has a feasible schedule, but at most ``below``."""
     for each in sorted(searches, key=lambda each: each.floor_bytes):
         if each.floor_bytes < below:
             below = each.least_bytes(below)
@@ -290,9 +297,10 @@ ELSEWHERE = {ARENA: "with --io-place caller", CALLER: "with --io-place arena"}
 
 
 def suggestions(graph: Graph, task: Task, budget: int) -> Suggestions:
-    """Return other options with which a graph fits ``budget`` bytes, in words, and the bytes that the graph then takes.
+    """Return changes of the options with which the graph fits ``budget`` bytes, in words, each with the bytes that the
+    graph then takes.
 
-    A combination of two options is a suggestion only where neither option suffices alone.
+    Two changes together are suggested only if neither of them suffices alone.
     """
     # No option makes the inputs or the outputs smaller.
     io_bytes = [sum(graph[name].size_bytes for name in names) for names in (graph.inputs, graph.outputs)]
@@ -308,7 +316,8 @@ def suggestions(graph: Graph, task: Task, budget: int) -> Suggestions:
 
 
 def _others(options: CompileOptions) -> dict[str, CompileOptions]:
-    """Return the options that are tried as suggestions, by their words. Single changes come before their combination."""
+    """Return the changed options that are tried as suggestions, by the words that describe the change. Single changes
+    come before combinations."""
     elsewhere = replace(options, io_place=ARENA if options.place == CALLER else CALLER)
     if not options.prefetch_constants:
         return {ELSEWHERE[options.place]: elsewhere}
@@ -320,10 +329,12 @@ def _others(options: CompileOptions) -> dict[str, CompileOptions]:
 
 
 def _searched_again(tasks: Sequence[Task | TiledTask], found: Sequence[Fitted | Infeasible]) -> list[Task]:
-    """Return the feasible tasks whose cascades are to be searched even though whole tensors fit.
+    """Return those feasible tasks for which cascades must be searched although their whole tensors fit.
 
-    A task without a feasible schedule may have whole tensors that are faster than all feasible schedules. The lists of calls for cascades
-    of the other tasks may then be faster than their whole tensors, and a smaller budget may use these lists."""
+    If a task has no feasible schedule, its whole tensors may be faster than every feasible schedule. Then the cascades
+    of another task may be faster than that task's whole tensors, and a smaller budget could use them. Searching them
+    for this budget too keeps a larger budget from being slower.
+    """
     plain = [(task, each) for task, each in zip(tasks, found, strict=True) if isinstance(task, Task)]
     feasible = {task: each.cycles(task.target) for task, each in plain if isinstance(each, Fitted)}
     wholes = (sum(call_cost(call, task.target).cycles for call in task.calls) for task, _ in plain)
@@ -332,9 +343,11 @@ def _searched_again(tasks: Sequence[Task | TiledTask], found: Sequence[Fitted | 
 
 
 def within_budget(graph: Graph, all_tasks: Tasks, target: Target, options: CompileOptions) -> Fitted:
-    """Return the fastest feasible schedule of all selections of a graph, with each buffer in a memory region of the target.
+    """Return the fastest feasible schedule of a graph over all of its selections, with each buffer in a memory region
+    of the target.
 
-    Raises BudgetError if no schedule is feasible for the budget, and InvalidModelError if none is feasible for any size of memory.
+    Raises BudgetError if no schedule is feasible for the budget, and InvalidModelError if none is feasible for any size
+    of memory.
     """
     if len(target.regions) == 1:
         return _within_one_buffer(graph, all_tasks, target, options)
@@ -363,10 +376,12 @@ def within_budget(graph: Graph, all_tasks: Tasks, target: Target, options: Compi
 def _for_regions(
     tasks: Sequence[Task | TiledTask], target: Target, options: CompileOptions, most: int, unlimited: Fitted | None
 ) -> Iterator[tuple[int, Fitted]]:
-    """Yield sizes of memory for a budget of ``most`` bytes, the largest first, and the fastest schedule for each.
+    """Yield pairs (size, schedule): sizes of memory that are tried for a budget of ``most`` bytes, the largest first,
+    and the fastest schedule for each.
 
-    The sizes are those of ``SIZES`` up to the memory of ``unlimited``, the fastest schedule of all, then the least memory. The first size may be
-    above ``most``: its schedule may take less. A greater ``most`` therefore only adds schedules.
+    The sizes are those of ``SIZES`` up to the memory of ``unlimited``, the fastest schedule of all, and at last the
+    least memory. The first size may be above ``most``, since its schedule may take less. A larger ``most`` therefore
+    only adds schedules.
     """
     enough = ENDLESS if unlimited is None else size_above(unlimited.sram_bytes)
     for size in sizes_down(min(size_above(most), enough)):
@@ -382,7 +397,7 @@ def _for_regions(
 
 
 def _least(tasks: Sequence[Task | TiledTask], target: Target, options: CompileOptions) -> int:
-    """Return the least memory of a schedule in bytes."""
+    """Return the smallest memory, in bytes, for which any task has a schedule."""
     found, fastest = _fastest(tasks, target, options, 0)
     return 0 if fastest is not None else min(each.least_bytes() for each in found if isinstance(each, Infeasible))
 
@@ -390,9 +405,9 @@ def _least(tasks: Sequence[Task | TiledTask], target: Target, options: CompileOp
 def _not_in_regions(
     graph: Graph, all_tasks: Tasks, target: Target, options: CompileOptions, space: Space
 ) -> BudgetError:
-    """Return the error for memory regions between which no schedule can be divided.
+    """Return the error for a graph whose buffers no schedule can divide between the memory regions.
 
-    Raises the error of ``_within_one_buffer`` where the least memory of a schedule is more than the budget.
+    If even one buffer of the budget's size does not suffice, raise the error of ``_within_one_buffer`` instead.
     """
     tasks, whole = all_tasks.of(target, options), space_of(graph, target, replace(options, sram_budget=None))
     least, budget = _least(tasks, target, options), budget_bytes(options.sram_budget, target)
@@ -414,7 +429,8 @@ def _not_in_regions(
 def _fastest(
     tasks: Sequence[Task | TiledTask], target: Target, options: CompileOptions, size: int
 ) -> tuple[list[Fitted | Infeasible], Fitted | None]:
-    """Return the result of each task for a memory of ``size`` bytes, and the fastest schedule; None if no schedule is feasible."""
+    """Return the result of each task for a memory of ``size`` bytes, and the fastest schedule among them (None if no
+    schedule is feasible)."""
     found = [task.within(size) for task in tasks]
     if not options.prefetch_constants and options.sram_budget is not None and target.cpu is None:
         found += [task.plain(size, always=True) for task in _searched_again(tasks, found)]
@@ -423,9 +439,10 @@ def _fastest(
 
 
 def _within_one_buffer(graph: Graph, all_tasks: Tasks, target: Target, options: CompileOptions) -> Fitted:
-    """Return the result of ``within_budget`` with all buffers in one memory.
+    """Return the fastest feasible schedule of a graph over all of its selections, with all buffers in one memory.
 
-    Raises BudgetError if no schedule is feasible for the budget, and InvalidModelError if none is feasible for any size of memory.
+    Raises BudgetError if no schedule is feasible for the budget, and InvalidModelError if none is feasible for any size
+    of memory.
     """
     budget = budget_bytes(options.sram_budget, target)
     outside = bytes_outside(graph, ARENA if target.moves_tiles else options.place)

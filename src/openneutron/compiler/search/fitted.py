@@ -17,7 +17,7 @@ from openneutron.targets import Target
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """A schedule with addresses."""
+    """A schedule whose storages have addresses."""
 
     schedule: Schedule
     layout: Layout
@@ -38,17 +38,16 @@ class Fitted:
 class Infeasible:
     """The result of a search that found no schedule for a budget.
 
-    ``floor_bytes`` is a lower bound of the memory of all schedules. ``least_below`` computes the result of ``least_bytes``.
+    ``floor_bytes`` is a lower bound of the memory of all schedules. ``least_below(below)`` searches the smallest budget
+    with a schedule.
     """
 
     floor_bytes: int
     least_below: Callable[[int], int]
 
     def least_bytes(self, below: int = ENDLESS) -> int:
-        """Return the smallest budget that has a schedule, or ``below`` where that is smaller, in bytes.
-
-        The search may take as long as a compile.
-        """
+        """Return the smallest budget in bytes for which the search finds a schedule, but at most ``below``. This may
+        take as long as a compile."""
         return self.least_below(below) if self.floor_bytes < below else below
 
 
@@ -57,9 +56,10 @@ MOST_NAMED = 3
 
 
 def layers_at_peak(graph: Graph, schedule: Schedule, layout: Layout, storages: Storages) -> tuple[str, ...]:
-    """Return the names of the nodes of the step with the most live bytes, in the order of its calls.
+    """Return the names of the nodes that run in the step with the most live bytes, in the order of their calls. Tensors
+    and copied constants count.
 
-    Both tensors and copied constants count. The result is empty if no step has a kernel.
+    The result is empty if no step has a kernel call.
     """
     steps = schedule.steps
     live = [0] * len(steps)
@@ -84,7 +84,8 @@ def layers_at_peak(graph: Graph, schedule: Schedule, layout: Layout, storages: S
 
 
 def _node(call: str, nodes: frozenset[str]) -> str:
-    """Return the name of the node that a call computes, whole or in part: the call "a/1" is a part of the node "a"."""
+    """Return the name of the node that a call computes or computes a part of. Example: the call "a/1" belongs to the
+    node "a"."""
     name = call
     while name not in nodes and "/" in name:
         name = name.rpartition("/")[0]
@@ -92,7 +93,8 @@ def _node(call: str, nodes: frozenset[str]) -> str:
 
 
 def in_words(layers: tuple[str, ...]) -> str:
-    """Return a sentence with the first ``MOST_NAMED`` names, for the message of a budget that does not suffice; empty without layers."""
+    """Return a sentence that names the first ``MOST_NAMED`` layers, for the message of a budget error; an empty text
+    without layers."""
     # A converter joins the names of the operators that it fuses. The last name is that of the result.
     named, more = [f"'{name.rpartition(';')[2]}'" for name in layers[:MOST_NAMED]], len(layers) - MOST_NAMED
     if not named:
@@ -108,7 +110,8 @@ WITHOUT_PREFETCH = "without --prefetch-constants"
 
 @dataclass(frozen=True, slots=True)
 class Shortfall:
-    """The bytes of SRAM that would suffice for a graph without a feasible schedule, its suggestions, and ``layers_at_peak``."""
+    """The need of a graph without a feasible schedule: the bytes of SRAM that would suffice, suggestions, and the
+    layers at the peak (``layers_at_peak``)."""
 
     least_bytes: int
     suggestions: Suggestions
@@ -118,10 +121,12 @@ class Shortfall:
 def over_budget(
     name: str, graphs: Sequence[Shortfall | BudgetError], count: int, budget: int, target: Target
 ) -> BudgetError:
-    """Return the error for a model of ``count`` partitions, of which ``graphs`` need more than ``budget`` bytes each.
+    """Return the error for a model of ``count`` partitions, of which those in ``graphs`` need more than ``budget``
+    bytes.
 
-    The message advises a larger budget if the chip has the memory. The message names only suggestions that all of ``graphs`` have. If
-    another partition fits already, the message names only the suggestion that never takes more memory: to leave out the constant prefetch.
+    The message advises a larger budget if the chip has the memory. It names only suggestions that all of ``graphs``
+    have. If some partition fits already, it names only the suggestion that never takes more memory: to leave out the
+    constant prefetch.
     """
     largest = max(graphs, key=lambda each: each.least_bytes)
     least = largest.least_bytes
@@ -143,10 +148,10 @@ def over_budget(
 
 
 def indivisible(name: str, least: int, outside: int, sizes: Sequence[int], target: Target) -> BudgetError:
-    """Return the error for a graph whose buffers cannot be divided between memory regions with these sizes in bytes.
+    """Return the error for a graph whose buffers can't be divided between memory regions of these ``sizes`` in bytes.
 
-    ``least`` are the bytes that suffice in one region. ``outside`` are the bytes that other data, such as the caller's buffers, takes beside
-    the buffers; ``sizes`` do not include them.
+    ``least`` bytes would suffice in a single region. ``outside`` are the bytes of other data, such as the caller's
+    buffers; ``sizes`` do not include them.
     """
     listed = [f"{_kib(size)} of {region.name}" for region, size in zip(target.regions, sizes, strict=True)]
     regions = f"{', '.join(listed[:-1])} and {listed[-1]}"

@@ -23,25 +23,27 @@ from openneutron.options import ARENA, CompileOptions
 from openneutron.targets import Target
 
 STEP = 0.93
-"""The maximum ratio of a cascade's memory to that of the next larger cascade."""
+"""The maximum ratio of the memory of a cascade to the memory of the next larger cascade that is tried."""
 
 WORTH = 1.02
-"""The minimum ratio of the cycles of two consecutive points that ``thinned`` keeps. The last point is kept in any case."""
+"""The minimum ratio of the cycles of two consecutive points that ``thinned`` keeps. The fastest point is always kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A budget, ``sram_bytes`` with inputs and outputs included, and the modelled cycles that a run takes at most with this budget."""
+    """A budget in bytes, inputs and outputs included, and the modelled cycles of a run with this budget."""
 
     sram_bytes: int
     cycles: int
 
 
 def pareto(graph: Graph, target: Target, options: CompileOptions = CompileOptions()) -> tuple[Point, ...]:
-    """Return the points from the least memory to whole tensors. Each point is faster than all points with less memory.
+    """Return the Pareto front of memory and time: from the least memory to that of whole tensors, each point faster
+    than all with less memory.
 
-    With constant prefetch, the memory of constants is included, and cycles are those of a port that copies in the background. For a
-    Neutron-S, no point has more memory than the chip. Raises BudgetError if the memory of a Neutron-S does not suffice.
+    With constant prefetch, the memory includes constants, and cycles are those of a port that copies in the background.
+    For a Neutron-S, no point has more memory than the chip. Raises BudgetError if the memory of a Neutron-S does not
+    suffice.
     """
     graph = as_asked(graph, options).graph
     if target.moves_tiles:
@@ -55,10 +57,11 @@ def pareto(graph: Graph, target: Target, options: CompileOptions = CompileOption
 
 
 def _in_tiles(graph: Graph, target: Target, options: CompileOptions) -> list[Point]:
-    """Return points for the whole memory of the chip and for the sizes of ``sizes_up_to``, down to the least budget.
+    """Return points for the whole memory of the chip and for smaller sizes of ``sizes_up_to``, down to the least budget
+    with a schedule.
 
-    A graph of few calls has no other points. For a graph of many calls, each size takes a search of its own, so that sizes of more than
-    twice the memory of the schedule before are left out.
+    For a graph of few calls these are all points. For a graph of many calls, each size takes a search of its own, so
+    that sizes of more than twice the memory of the previous schedule are skipped.
     """
     tasks = Tasks(legalize(graph), kept=True)
     are_few = all(isinstance(task, TiledTask) and task.fit.searches.are_few for task in tasks.of(target, options))
@@ -125,7 +128,7 @@ def front(points: Sequence[Costs]) -> tuple[Costs, ...]:
 def thinned(points: Sequence[Costs]) -> tuple[Costs, ...]:
     """Return the points of a front without those that are less than 2% faster than the last point kept before them.
 
-    The point of the least memory and the fastest point are always kept.
+    The point with the least memory and the fastest point are always kept.
     """
     kept = list(points[:1])
     for point in points[1:]:

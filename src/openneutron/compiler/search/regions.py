@@ -28,7 +28,8 @@ from openneutron.options import CompileOptions, budget_bytes, region_bytes
 from openneutron.targets import Target
 
 SIZES = (0, *((8 + part << octave) // 8 for octave in range(6, 32) for part in range(8)))
-"""The sizes of memory for which schedules and divisions are searched, in bytes: eight for each doubling from 64 bytes on."""
+"""The sizes of memory in bytes for which schedules and divisions are searched: eight for each doubling, from 64 bytes
+on."""
 
 
 def sizes_down(most: int) -> Iterator[int]:
@@ -42,27 +43,29 @@ def size_above(size: int) -> int:
 
 
 def least_reaching(size: int) -> int:
-    """Return the fewest bytes of memory for which ``size_above`` is at least ``size``; a size that is not in ``SIZES`` is its own."""
+    """Return the smallest size for which ``size_above`` returns at least ``size``. For a size that is not in ``SIZES``,
+    that is ``size`` itself."""
     place = bisect_left(SIZES, size)
     return SIZES[place - 1] + 1 if place and SIZES[place] == size else size
 
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """The bytes that the buffers of a schedule may take in each memory region, and in all regions together."""
+    """The memory that the buffers of a schedule may take: the bytes in each memory region, and the bytes in all regions
+    together."""
 
     regions: tuple[int, ...]
     together: int
 
     def has(self, *sizes: int) -> bool:
-        """Return whether buffers of these sizes fit, one size for each region."""
+        """Return whether the memory holds buffers of these sizes in bytes, one size for each region."""
         return sum(sizes) <= self.together and all(map(int.__le__, sizes, self.regions))
 
 
 def space_of(graph: Graph, target: Target, options: CompileOptions) -> Space:
-    """Return the memory that buffers may take. One number as a budget is that of all regions together.
+    """Return the memory that buffers may take. A budget that is one number limits all regions together.
 
-    Memory outside the arena, such as the caller's buffers, is taken from the last region first.
+    Memory outside the arena, such as the caller's buffers, is subtracted, from the last region first.
     """
     given = options.sram_budget
     outside = bytes_outside(graph, options.place)
@@ -75,9 +78,10 @@ def space_of(graph: Graph, target: Target, options: CompileOptions) -> Space:
 
 
 def in_regions(fitted: Fitted, space: Space, target: Target) -> Fitted | None:
-    """Return the schedule with each buffer in a region, with the fewest cycles that are found; None if no division fits.
+    """Return the schedule with each buffer in a region. The division with the fewest waiting cycles that is found is
+    taken; None if no division fits.
 
-    A schedule that fits the first region is returned as it is.
+    A schedule that fits the first region is returned unchanged.
     """
     if len(space.regions) == 1 or space.has(fitted.layout.scratch_bytes):
         return fitted
@@ -97,7 +101,8 @@ def in_regions(fitted: Fitted, space: Space, target: Target) -> Fitted | None:
 
 
 def least_bytes(fitted: Fitted, space: Space, target: Target) -> int | None:
-    """Return the fewest bytes that a division of the schedule takes in the regions of ``space``; None if no division fits them."""
+    """Return the smallest total size in bytes with which a division of the schedule fits the regions of ``space``; None
+    if none fits them."""
     least = None
     for near in _fastest_first(fitted, _Traffic.of(fitted, target), space):
         sizes = in_several_buffers(fitted.layout, fitted.schedule, near, 0).regions_bytes
@@ -107,14 +112,15 @@ def least_bytes(fitted: Fitted, space: Space, target: Target) -> int | None:
 
 
 Near = tuple[Mapping[str, int], ...]
-"""The buffers in each region but the last one, each with its address. Until a division is complete, the next region has all others."""
+"""The buffers of the first regions, each with its address: one mapping for each decided region. All other buffers are
+in the region after these."""
 
 
 def _fastest_first(fitted: Fitted, traffic: _Traffic, space: Space) -> Iterator[Near]:
-    """Yield the divisions of a schedule, those with the fewest waits first.
+    """Yield the divisions of a schedule that fit, those with the fewest waiting cycles first (best-first search).
 
-    A buffer waits longer in a later region. A division of which only the first regions are decided therefore waits at least as long as with
-    all other buffers in the next region.
+    A buffer costs more waiting cycles in a later region. So if only the first regions of a division are decided, its
+    waiting cycles with all other buffers in the next region are a lower bound.
     """
     serial = count()
     heap: list[tuple[int, int, Near]] = [(0, next(serial), ())]
@@ -128,10 +134,11 @@ def _fastest_first(fitted: Fitted, traffic: _Traffic, space: Space) -> Iterator[
 
 
 def _divisions(fitted: Fitted, traffic: _Traffic, near: Near, most: int) -> Iterator[Near]:
-    """Yield ``near`` with the buffers of one more region, which takes at most ``most`` bytes.
+    """Yield extensions of ``near`` by one more region that takes at most ``most`` bytes.
 
-    For each of ``SIZES``, buffers of which ``near`` has none take the region up to this size, one after the other. Buffers of which a run
-    moves the most bytes for each byte of their size have the first choice. A later region has all buffers for which no address is left.
+    For each of ``SIZES``, buffers without a region are placed one after the other in the region up to this size. The
+    order is by traffic for each byte of the buffer's size, the highest first. Buffers for which no address is left go
+    to a later region.
     """
     moved, taken = traffic.moved, {name for names in near for name in names}
     items = [item for item in fitted.layout.items if item.name not in taken]
@@ -153,10 +160,10 @@ def _divisions(fitted: Fitted, traffic: _Traffic, near: Near, most: int) -> Iter
 class _Traffic:
     """The traffic between a CPU and the buffers of a schedule.
 
-    ``moved`` are the bytes that a run reads and writes in each buffer. Stripes read again the rows that they share with the stripe before; one
-    row for each stripe is assumed. ``calls`` has for each call the bytes of each buffer that it reads and writes once, the rows of its output,
-    and the rows that all its runs compute. ``byte_waits`` has the wait for a byte of each region in cycles, beyond that for a byte of the
-    first one.
+    ``moved`` has the bytes that a run reads and writes in each buffer. Adjacent stripes read their common rows twice;
+    one common row is assumed. ``calls`` has for each call the bytes of each buffer that one complete computation reads
+    and writes, the rows of its output, and the rows that all its runs compute. ``byte_waits`` has, for each region, the
+    cycles of waiting for a byte beyond those of the first region.
     """
 
     moved: Counter[str]
@@ -183,7 +190,7 @@ class _Traffic:
         return _Traffic(moved, tuple(calls), tuple(waits))
 
     def row_waits(self, near: Near) -> list[int]:
-        """Return the cycles in which each call waits for the slower regions at each row of its output."""
+        """Return for each call the cycles of waiting for slower regions at each row of its output."""
         regions = {name: region for region, names in enumerate(near) for name in names}
         found = []
         for own, rows, _ in self.calls:
@@ -194,5 +201,5 @@ class _Traffic:
         return found
 
     def waits(self, near: Near) -> int:
-        """Return the cycles in which a run waits for the slower regions."""
+        """Return the cycles in which a run waits for slower regions, for all calls together."""
         return sum(wait * computed for wait, (_, _, computed) in zip(self.row_waits(near), self.calls, strict=True))

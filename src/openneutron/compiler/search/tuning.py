@@ -12,17 +12,16 @@ from openneutron.options import DEFAULT_EFFORT, HIGH_EFFORT
 class Effort:
     """The bounds of the search for cascades.
 
-    * ``longest``: the maximum number of calls of a cascade.
-    * ``stripes``: the numbers of stripes that are tried, in addition to one stripe for each row.
-    * ``fine``: stripe heights of pacing calls other than the last call, in addition to those that follow from ``stripes``.
-    * ``everything``: a number of candidates. If all cascades of a network have no more in total, each call is tried as the pacing call
-      with each stripe height.
-    * ``exact_work``: CP-SAT's deterministic time limit for the addresses of one plan. A search places several plans.
-    * ``patches``: pairs (by channels, part). A chain of calls runs in patches of channels (True) or columns (False) if a ring between its
-      calls takes more than 1 / part of the largest ring of the network.
-    * ``pieces``: the maximum number of pieces of a chain.
-    * ``patched``: the maximum number of chains and calls of a cascade that has a chain.
-    * ``levels``: a ratio. With constant prefetch, each cascade that is tried takes at most this ratio of the memory of the one before.
+    * ``longest``: the maximum number of calls of a cascade. * ``stripes``: the numbers of stripes that are tried, in
+    addition to one stripe for each row. * ``fine``: stripe heights that are tried where the pacing call is not the last
+    call, in addition to those that follow from ``stripes``. * ``everything``: a number of candidates. If a network has
+    no more in total over all cascades, each call is tried as the pacing call with each stripe height. * ``exact_work``:
+    CP-SAT's deterministic time limit for the addresses of one plan. A search places several plans. * ``patches``: pairs
+    (by channels, part). A chain of calls runs in patches of channels (True) or columns (False) if a rolling buffer
+    between its calls takes more than 1 / part of the largest rolling buffer of the network. * ``pieces``: the maximum
+    number of pieces of a chain. * ``patched``: the maximum number of calls of a cascade with a chain, where a chain
+    counts as one call. * ``levels``: a ratio. With constant prefetch, each cascade that is tried takes at most this
+    ratio of the memory of the previous one.
     """
 
     name: str
@@ -93,15 +92,16 @@ class Tuning:
     and so on."""
 
     divided_again_ratio: float = 1.15
-    """A ratio of cycles. Calls are divided again if the best schedule takes more than this ratio of its plan's
-    estimate: its kernels wait for constants."""
+    """A ratio of cycles. If the best schedule takes more than this ratio of the estimate of its plan, its kernels wait
+    for constants, and calls are divided again."""
 
     group_constants_share: float = 0.25
-    """The fraction of the memory of the NPU for the constants of a group. The rest is for stripes of the group's
-    tensors, and for the constants of the next group."""
+    """The fraction of the memory of the NPU for the constants of one group of output channels. The rest is for stripes
+    of the group's tensors, and for the constants of the next group."""
 
     full_group_constants_share: float = 0.3
-    """The fraction of the memory of the NPU for the constants of a group that has channels for all pipelines."""
+    """The fraction of the memory of the NPU for the constants of a group of output channels that occupies all
+    pipelines."""
 
     row_share: float = 1 / 8
     """The largest fraction of the memory of the NPU for a row of a tensor. The memory then holds several rows of
@@ -120,7 +120,8 @@ class Tuning:
     """The largest number of parts into which a call of several batches is divided. A search of more calls takes long."""
 
     kept_states: int = 4
-    """The largest number of states that the search keeps of each cut."""
+    """The largest number of states (sets of tensors that stay in the memory of the NPU) that the search keeps at each
+    cut."""
 
     longest_cascade: int = 16
     """The largest number of calls of a cascade."""

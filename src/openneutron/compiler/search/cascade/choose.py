@@ -32,11 +32,13 @@ from openneutron.options import CALLER
 from openneutron.targets import Target
 
 Numbers = Mapping[int, tuple[tuple[int, ...], ...]]
-"""The numbers, in the schedule, of the calls at each position of a segment: a tuple for each piece, with a number for each call."""
+"""For each position of a segment, the numbers of its calls in the schedule: one tuple for each piece of a chain in
+patches (a single one otherwise), with a number for each call."""
 
 
 def schedule_of(parts: Sequence[Stripes], storages: Storages) -> tuple[Schedule, Storages]:
-    """Return the schedule of a plan's parts, without prefetch, and the storages, with those between the calls of patches added."""
+    """Return the schedule that the segments of a plan form, without prefetch, and the storages. These include new ones
+    for the tensors inside chains in patches."""
     calls: list[KernelCall] = []
     steps: list[Step] = []
     rings: dict[str, int] = {}
@@ -59,7 +61,7 @@ def schedule_of(parts: Sequence[Stripes], storages: Storages) -> tuple[Schedule,
 
 
 def numbered(part: Stripes, calls: list[KernelCall]) -> Numbers:
-    """Append the calls of a part to ``calls``, and return their numbers by position."""
+    """Append the calls of a segment to ``calls``, and return the numbers that they get, by position."""
     numbers = {}
     for position in part.segment.positions:
         made = part.segment.network.calls[position]
@@ -73,7 +75,8 @@ def numbered(part: Stripes, calls: list[KernelCall]) -> Numbers:
 
 
 def _between(part: Stripes) -> Iterator[tuple[Storage, int, int]]:
-    """Yield each storage between the calls of the part's patches, the number of its rows in memory, and its offset in the allocation."""
+    """Yield each storage between two calls of a chain in patches, with the number of its rows in memory, and its offset
+    in the shared allocation."""
     positions = [p for p in part.segment.positions if part.segment.network.calls[p].patch is not None]
     done = rounds(part.segment, part.pace, part.height, part.even) if positions else {}
     for position in positions:
@@ -85,7 +88,7 @@ def _between(part: Stripes) -> Iterator[tuple[Storage, int, int]]:
 
 
 def part_steps(part: Stripes, numbers: Numbers) -> list[Step]:
-    """Return the steps of a segment."""
+    """Return the steps that run a segment. ``numbers`` is the result of ``numbered``."""
     if part.is_whole:
         return [Whole(numbers[part.segment.first][0][0])]
     done = rounds(part.segment, part.pace, part.height, part.even)
@@ -105,8 +108,8 @@ def part_steps(part: Stripes, numbers: Numbers) -> list[Step]:
 def _stripes(
     part: Stripes, position: int, row0: int, row1: int, numbers: tuple[tuple[int, ...], ...]
 ) -> Iterator[Rows]:
-    """Yield the stripes of a position in an iteration: one stripe of a single call. For a chain in patches, yield for
-    each piece a stripe of each call."""
+    """Yield the stripes with which one position computes rows [row0, row1): one stripe for a single call; for a chain
+    in patches, a stripe of each call for each piece."""
     network = part.segment.network
     call = network.calls[position]
     spans = [(row0, row1)] if call.patch is None else stripe(call.patch.needs, row0, row1)
@@ -119,10 +122,10 @@ def _stripes(
 
 @dataclass(frozen=True, slots=True)
 class CascadeSchedule:
-    """A schedule with addresses, its storages, and its modelled cycles.
+    """A schedule of whole calls and cascades, with addresses, storages and modelled cycles.
 
-    ``peak_bytes`` is the estimate of the memory that the search made. The estimate is larger than the arena where buffers of a segment are
-    not live at the same time, and smaller where the addresses leave gaps.
+    ``peak_bytes`` is the estimate of the memory on which the search was based. It is larger than the arena if buffers
+    of a segment are not live at the same time, and smaller if the addresses leave gaps.
     """
 
     schedule: Schedule
@@ -144,12 +147,11 @@ class CascadeSchedule:
 
 @dataclass(slots=True)
 class CascadeSearch:
-    """The search for cascade schedules of a list of calls.
+    """The search for schedules of whole calls and cascades for one list of calls.
 
-    With ``fetched``, the search reserves memory for constants too: for all constants of a cascade, and for the
-    smallest piece of a call that is computed whole. The arena then still has tensors only, so that ``levels`` is the
-    one method of use. A call of ``cuts`` can only be the first call of a cascade. ``floor_bytes`` is a lower bound of
-    all arenas.
+    With ``fetched``, the memory of constants is reserved too: all constants of a cascade, and the smallest piece of a
+    call that is computed whole. The arena has tensors only even then, so that only ``levels`` is useful. A call of
+    ``cuts`` can only be the first call of a cascade. ``floor_bytes`` is a lower bound of all arenas.
     """
 
     calls: Sequence[KernelCall]
@@ -171,14 +173,14 @@ class CascadeSearch:
 
     @property
     def least_cycles(self) -> int:
-        """Return a lower bound of the cycles of all schedules. It needs no search."""
+        """Return a lower bound of the cycles of all schedules, which is computed without a search."""
         return self.plans.least_cycles(0, len(self.calls), False)
 
     def fastest(self, budget: int) -> CascadeSchedule | None:
-        """Return the schedule of the fewest cycles in an arena of at most ``budget`` bytes; None if there is no such schedule.
+        """Return the schedule with the fewest cycles whose arena is at most ``budget`` bytes; None if there is none.
 
-        The schedules of a fixed list are tried from the fastest to the smallest, until one fits. A greater budget therefore never gives a
-        slower schedule.
+        The candidates are the same for all budgets. They are tried from the fastest to the smallest until one fits, so
+        that a larger budget never gives a slower schedule.
         """
         if budget < self.floor_bytes:
             return None
@@ -190,7 +192,7 @@ class CascadeSearch:
         return last if last.arena_bytes <= budget else None
 
     def least_bytes(self, below: int = ENDLESS) -> int:
-        """Return the smallest budget for which ``fastest`` finds a schedule, or ``below`` where that is smaller, in bytes."""
+        """Return the smallest budget in bytes for which ``fastest`` finds a schedule, but at most ``below``."""
         least, best = self.plans.least(), below
         if self._schedule(least, best - 1).arena_bytes < best:
             best = self._schedule(least).arena_bytes
@@ -201,7 +203,8 @@ class CascadeSearch:
         return best
 
     def levels(self, ratio: float) -> Iterator[CascadeSchedule]:
-        """Yield schedules from the fastest to the smallest, each with at most ``ratio`` of the memory of the one before."""
+        """Yield schedules from the fastest to the smallest, each with at most ``ratio`` of the memory of the previous
+        one."""
         plan = self.plans.plan(ENDLESS)
         while plan is not None:
             plan = self._least_of_its_speed(plan)
@@ -211,8 +214,8 @@ class CascadeSearch:
             plan = least if smaller is None and least.peak_bytes < plan.peak_bytes else smaller
 
     def _downwards(self, plan: Plan | None) -> Iterator[Plan]:
-        """Yield plans of ever less memory, from the given plan's number of cycles on: for each number of cycles the
-        plan of the least memory."""
+        """Yield plans with less and less memory, beginning with the cycles of ``plan``. Of the plans with equal cycles,
+        the one with the least memory is taken."""
         while plan is not None:
             plan = self._least_of_its_speed(plan)
             yield plan
@@ -224,9 +227,10 @@ class CascadeSearch:
         return plan
 
     def _schedule(self, plan: Plan, enough: int | None = None) -> CascadeSchedule:
-        """Return the plan with addresses, in the first arena found of at most ``enough`` bytes, or in the smallest one without ``enough``.
+        """Return the plan with addresses. The search for addresses ends at the first arena of at most ``enough`` bytes;
+        without ``enough`` it looks for the smallest arena.
 
-        If no arena of at most ``enough`` bytes is found, the result has a larger arena.
+        If no arena of at most ``enough`` bytes is found, the result has a larger one.
         """
         placing = self._placed.get(plan.peak_bytes)
         if placing is None:
@@ -237,8 +241,8 @@ class CascadeSearch:
         return placing.within(self, enough)
 
     def at(self, plan: Plan, parts: Sequence[Stripes], placement: Placement | None) -> CascadeSchedule:
-        """Return the schedule of the plan's parts at the addresses of the placement. Without a placement, first fit
-        gives the addresses."""
+        """Return the schedule of ``parts`` of a plan with the addresses of ``placement``, or with addresses by first
+        fit if that is None."""
         schedule, storages = schedule_of(parts, self.storages)
         if placement is None:
             layout = lay_out(schedule, storages, self.io, 0.0)
@@ -247,7 +251,7 @@ class CascadeSearch:
         return CascadeSchedule(schedule, layout, storages, plan.cycles, plan.peak_bytes)
 
     def directions(self, plan: Plan) -> EitherWay:
-        """Return the parts of the plan, each with its mirrored form if it has one."""
+        """Return the segments of the plan, each with its mirrored form (from the last rows to the first) if it has one."""
         choices: list[tuple[Stripes, ...]] = []
         for part in plan.parts:
             made = part.segment.network
@@ -261,11 +265,11 @@ class CascadeSearch:
 
 @dataclass(slots=True)
 class _Placing:
-    """The search for the addresses of a plan. Smaller arenas are searched only on demand.
+    """The addresses of one plan, of which smaller arenas are searched only on demand.
 
-    ``as_it_is`` is the plan with addresses by first fit. ``smallest`` is the plan in the smallest arena that was
-    found; some of its parts may run in the other direction. It is None until that search. ``exceeded`` is a size in
-    bytes that every arena is proved to exceed.
+    ``as_it_is`` is the plan with addresses by first fit. ``smallest`` is the plan in the smallest arena that was found,
+    in which some segments may run from the last rows to the first; it is None until that search. ``exceeded`` is a size
+    in bytes that every arena is proved to exceed.
     """
 
     plan: Plan
@@ -275,7 +279,8 @@ class _Placing:
     _directions: EitherWay | None = None
 
     def within(self, search: CascadeSearch, enough: int | None) -> CascadeSchedule:
-        """Return the plan with addresses, as ``CascadeSearch._schedule`` describes."""
+        """Return the plan with addresses, in an arena of at most ``enough`` bytes if one is found (see
+        ``CascadeSearch._schedule``)."""
         if enough is not None and self.as_it_is.arena_bytes <= enough:
             return self.as_it_is
         if self.smallest is None and self.as_it_is.arena_bytes <= self.plan.tensor_bytes:
@@ -312,10 +317,12 @@ class _Placing:
 
 @dataclass(frozen=True, slots=True)
 class EitherWay:
-    """The parts of a plan, each in one direction or in both: from the first rows to the last, or backwards.
+    """The segments of a plan, each with the directions in which it can run: from the first rows to the last, or
+    backwards.
 
-    A tensor that a cascade defines can overlap a tensor that it consumes. The defined tensor is then the lower one, or the upper one if the
-    cascade runs backwards. The size of the arena depends on directions and addresses together.
+    A tensor that a cascade defines can overlap a tensor that it reads for the last time. The defined tensor then has
+    the lower addresses, or the higher ones if the cascade runs backwards. So the size of the arena depends on
+    directions and addresses together.
     """
 
     choices: Sequence[Sequence[Stripes]]
@@ -323,8 +330,8 @@ class EitherWay:
 
 
 def live_in(part: Stripes) -> tuple[tuple[Item, ...], Mapping[tuple[str, str], int]]:
-    """Return the items that are live while a part runs, with their live ranges in steps of the part. Return the
-    allowed overlaps of two items too."""
+    """Return the buffers that are live while a segment runs, with live ranges in steps of the segment, and the pairs of
+    buffers that may overlap."""
     network, first, end = part.segment.network, part.segment.first, part.segment.end
     numbers = numbered(part, [])
     positions = {number: position for position, pieces in numbers.items() for piece in pieces for number in piece}

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The view that the search for cascades has of a list of kernel calls: the storages and rows that each call reads and
-writes, and the segments of neighbouring calls that may become a cascade."""
+"""Represent a list of kernel calls for the search for cascades: the storages and rows that each call reads and writes,
+and segments, the runs of neighbouring calls that may become a cascade."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
 
 AFTER = 1 << 30
-"""The position that stands for the reader of the graph's outputs. It is after all calls."""
+"""The position of an imaginary reader of the graph's outputs, which is after all calls."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A storage, with its bytes in the arena (0 if the caller provides its memory) and the positions of the calls
-    that touch it.
+    """A storage as the search for cascades needs it: its bytes in the arena (0 if the caller provides its memory), and
+    the positions of the calls that write and read it.
 
-    ``first`` is the first writer (-1 for a graph input), and ``last`` is the last reader or writer (``AFTER`` for a
-    graph output). ``row_pitch`` is 0 if the calls do not agree on rows. ``can_roll`` tells whether a rolling buffer
-    may hold the storage. ``block_rows`` is for scratch of calls that compute their rows in blocks: the most rows of
-    the scratch that a block uses. It is 0 for other storages.
+    ``first`` is the first writer (-1 for a graph input), and ``last`` the last reader or writer (``AFTER`` for a graph
+    output). ``row_pitch`` is the bytes of a row, or 0 if the calls do not agree on rows. ``can_roll`` states whether
+    the storage may be a rolling buffer. ``block_rows`` is set for scratch of calls that compute their rows in blocks:
+    the largest number of rows of the scratch that a block uses. It is 0 for other storages.
     """
 
     name: str
@@ -49,16 +49,16 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class CallRows:
-    """A call with the rows of its output, and with the rows of each storage that they need (None: all rows).
+    """A call with the number of rows of its output, and the rows of each storage that they need (``reads``; None: all
+    rows).
 
-    ``offset`` is the row of the output's storage that contains row 0 of the output. ``in_place`` are the storages
-    whose memory the output may take. ``by_rows`` tells whether the output can be computed row by row, and ``in_rows``
-    whether its rows are rows of the storage (in a transposed output they are not). If ``patch`` is given, it is a
-    chain of calls in patches, and ``call`` is its last call. If constants are fetched, ``constants_bytes`` is the
-    size of the call's constants, and ``piece_bytes`` that of the constants of its smallest piece; else both are 0.
-    ``issue_cycles`` are the cycles before the first output of each stripe.
-    ``blocks_in`` is the name of the scratch whose rows set the block of a call that computes its rows in blocks; it
-    is empty for other calls.
+    ``offset`` is the row of the output's storage that contains row 0 of the output. ``in_place`` are the storages over
+    which the output may be written. ``by_rows`` states whether the output can be computed row by row, and ``in_rows``
+    whether its rows are rows of the storage (they are not in a transposed output). If ``patch`` is given, it is a chain
+    of calls in patches, and ``call`` is its last call. If constants are copied to SRAM, ``constants_bytes`` is the size
+    of the call's constants, and ``piece_bytes`` that of the constants of its smallest piece; otherwise both are 0.
+    ``issue_cycles`` are the cycles before the first output of each stripe. ``blocks_in`` is the name of the scratch
+    whose rows set the size of a block, for a call that computes its rows in blocks; it is empty for other calls.
     """
 
     call: KernelCall
@@ -79,8 +79,8 @@ class CallRows:
     _spent: dict[tuple[int, int], int] = field(init=False, default_factory=dict, repr=False, compare=False)
 
     def cycles(self, begin: int, end: int, target: Target) -> int:
-        """Return the modelled cycles of the call for rows [begin, end) of its output. The results are kept:
-        ``target`` must be the same at each use."""
+        """Return the modelled cycles of rows [begin, end) of the output. Results are cached, so ``target`` must always
+        be the same."""
         key = (begin, end) if self.patch is not None else (0, end - begin)
         spent = self._spent.get(key)
         if spent is None:
@@ -91,9 +91,10 @@ class CallRows:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """Calls with their rows, and the storages that are not constants.
+    """The calls with their rows, and all storages but constants.
 
-    ``issue_cycles`` is the smallest of the calls and of a dispatch to the NPU. ``backwards``: rows are counted from the last row on.
+    ``issue_cycles`` is the smallest dispatch overhead of all calls and of a dispatch to the NPU. With ``backwards``,
+    rows are numbered from the last one to the first.
     """
 
     calls: tuple[CallRows, ...]
@@ -118,7 +119,8 @@ def mirrored(made: Network) -> Network:
 
 
 def in_row(view: View, row_pitch: int) -> tuple[int, bool]:
-    """Return the storage's row that contains the view's row 0, and whether each row of the view is within one row of the storage."""
+    """Return the row of the storage that contains row 0 of the view, and whether each row of the view lies within one
+    row of the storage."""
     offset, inside = divmod(view.offset, row_pitch)
     batches, rows, *_ = view.extents
     return offset, batches == 1 and (view.pitches[1] == row_pitch or rows == 1) and inside + view.reach(2) <= row_pitch
@@ -235,11 +237,11 @@ def call_rows(
 
 
 def _of_planes(needs: RowNeeds, view: View, source: Piece) -> RowNeeds | None:
-    """Return the needs of an image whose channels are outermost, in rows of its storage; None if rows of the view are
-    not such rows.
+    """Return the row needs of an image whose channels are outermost (planes), in rows of its storage. Return None if
+    the rows of the view are not rows of a plane.
 
-    Row r of the image is row r of each plane. Memory of the rows before row r of the first plane is therefore free
-    once row r is read.
+    Row r of the image is row r of each plane. So once row r is read, only the rows before row r of the first plane are
+    free.
     """
     if source.writers or not source.row_pitch or view.extents[0] > 1 or view.pitches[1] != source.row_pitch:
         return None
@@ -251,8 +253,8 @@ def _of_planes(needs: RowNeeds, view: View, source: Piece) -> RowNeeds | None:
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """A read of a piece that another call of the segment writes: the positions of both calls, and the writer's rows
-    that the reader needs."""
+    """A read of a piece that an earlier call of the same segment writes: the positions of both calls, and which of the
+    writer's rows each row of the reader needs."""
 
     piece: str
     writer: int
@@ -262,11 +264,12 @@ class Feed:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Calls [first, end) as a candidate for a cascade.
+    """Calls [first, end) as a candidate for a cascade, with the pieces that they access and lower bounds of its memory.
 
-    ``through_bytes`` is the size of the pieces that are live throughout. ``dying`` are the pieces that are defined
-    before the segment and last used in it. ``made`` are those that are defined in it for later calls. ``inner`` are
-    those that only the segment writes and reads. ``constants_bytes`` is a lower bound of the fetched constants.
+    ``through_bytes`` is the size of the pieces that are live before, during and after the segment. ``dying`` are the
+    pieces that are defined before the segment and last used in it, ``made`` those that it defines for later calls, and
+    ``inner`` those that only it writes and reads. ``constants_bytes`` is a lower bound of the constants that are in
+    SRAM at once.
     """
 
     network: Network
@@ -280,11 +283,11 @@ class Segment:
     feeds: Mapping[int, tuple[Feed, ...]]
     """The reads of pieces that the segment itself writes, by the position of the reader."""
     first_reads: Mapping[int, int]
-    """The first row that a reader of the segment needs of each writer, by the position of the writer."""
+    """The first row of each writer that any reader in the segment needs, by the position of the writer."""
     fixed_bytes: int
-    """A lower bound of the memory without the rolling pieces, in bytes."""
+    """A lower bound of the memory of the segment without its rolling buffers, in bytes."""
     rolling: tuple[tuple[str, int, int], ...]
-    """The name, the bytes of a row, and the bytes of each inner piece that can roll."""
+    """The name, the bytes of a row, and the bytes of each inner piece that can be a rolling buffer."""
 
     @property
     def positions(self) -> range:
@@ -293,7 +296,7 @@ class Segment:
 
     @property
     def ends_bytes(self) -> int:
-        """Return the memory before the first call or after the last one in bytes, whichever is larger."""
+        """Return the bytes that are live before the first call or after the last one, whichever is larger."""
         pieces = self.network.pieces.values()
         before = sum(piece.size for piece in pieces if piece.first < self.first <= piece.last)
         after = sum(piece.size for piece in pieces if piece.first < self.end <= piece.last)
@@ -302,9 +305,9 @@ class Segment:
     def least_bytes(self, window_rows: Mapping[str, int], held_rows: Mapping[str, int] = MappingProxyType({})) -> int:
         """Return a lower bound of the segment's memory in bytes.
 
-        Each rolling piece counts at least the rows of ``window_rows`` (the function of this name computes them for
-        all pieces) and of ``held_rows`` (``held_at_once`` computes them for some). Of the pieces at the two ends of
-        the segment, the larger sum counts.
+        Each rolling piece counts with at least its rows in ``window_rows`` (computed by the function of this name, for
+        all pieces) and in ``held_rows`` (computed by ``held_at_once``, for some pieces). The pieces at one end of the
+        segment and those at the other end need not be live together, so that only the larger of the two sums counts.
         """
         total = self.fixed_bytes
         for name, row_pitch, size in self.rolling:
@@ -389,10 +392,10 @@ def _feeds(network: Network, first: int, reader: int) -> tuple[Feed, ...] | None
 
 
 def rows_computed(network: Network) -> list[int]:
-    """Return for each call a lower bound of the rows that a cascade computes.
+    """Return for each call a lower bound of the number of rows that a cascade computes.
 
-    Rows after the last row that is read, such as those after a pool's last window, are an unread region. Rows of
-    other calls that only unread rows need are unread too.
+    Rows after the last row that is read, such as those after a pool's last window, are an unread region. Rows of other
+    calls that only unread rows need are unread too.
     """
     rows = [call.rows for call in network.calls]
     for position in reversed(range(len(rows))):
@@ -407,8 +410,8 @@ def rows_computed(network: Network) -> list[int]:
 
 
 def window_rows(network: Network) -> dict[str, int]:
-    """Return for each piece the number of rows that a reader needs for one row, taken from the middle of the rows
-    that it computes."""
+    """Return for each piece the number of rows that a reader needs at once to compute one row. The row is taken from
+    the middle of the reader's rows."""
     computed = rows_computed(network)
     rows = {}
     for name, piece in network.pieces.items():

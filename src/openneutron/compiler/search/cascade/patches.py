@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Chains of calls in patches: stripe by stripe, and in each stripe piece by piece, so that the tensors between them stay small.
+"""Divide chains of calls into patches: stripe by stripe, and in each stripe piece by piece, so that the tensors between
+the calls stay small.
 
-A piece is a range of columns (patches, as in MCUNetV2, arXiv 2110.15352) or, where every call but the first works channel by channel,
-of channels (as in fused depthwise tiling). A piece goes through all calls of the chain before the next piece begins. A tensor between
-two calls belongs to a single piece and a single stripe: rows and columns at its edges are computed again, and all pieces share one
-allocation. A network with some chains in patches bounds the memory between the calls of a chain.
+A piece is a range of columns (patches, as in MCUNetV2, arXiv 2110.15352). If every call but the first works channel by
+channel, it may be a range of channels instead (as in fused depthwise tiling). All calls of the chain compute one piece
+before the next piece begins. A tensor between two calls exists only for one piece of one stripe. So the rows and
+columns at its edges are computed again by the neighbouring stripe or piece, and all pieces share one allocation.
+Putting chains in patches bounds the memory between the calls of a chain.
 """
 
 from __future__ import annotations
@@ -36,11 +38,11 @@ from openneutron.targets import Target
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """A chain of calls in pieces.
+    """A chain of calls that is divided into pieces.
 
-    ``name`` is that of the first tensor between its calls. ``pieces`` has the calls of each piece, in order. ``rows``
-    has the number of rows of each call's output. ``needs[i]`` is the function from rows of call i + 1 to the rows of
-    call i that they need, and ``row_bytes[i]`` the bytes of such a row in the widest piece.
+    ``name`` is the name of the first tensor between its calls. ``pieces`` has the calls of each piece, in order.
+    ``rows`` has the number of rows of each call's output. ``needs[i]`` gives the rows of call i that rows of call i + 1
+    need, and ``row_bytes[i]`` the bytes of such a row in the widest piece.
     """
 
     name: str
@@ -51,7 +53,7 @@ class Patch:
     storages: tuple[tuple[Storage, ...], ...]
     """The tensors between the calls of each piece."""
     row_cycles: tuple[int | None, ...]
-    """The compute cycles of a row of each call, of all pieces together; None if the rows do not all cost the same."""
+    """The compute cycles of one row of each call, for all pieces together; None if its rows do not all cost the same."""
 
     def cycles(self, begin: int, end: int, target: Target) -> int:
         """Return the modelled cycles of all pieces for the stripe [begin, end) of the last call's rows."""
@@ -74,14 +76,14 @@ class Patch:
         return total
 
     def mirrored(self) -> Patch:
-        """Return the same chain with rows counted from the last one on."""
+        """Return the same chain with rows numbered from the last one to the first."""
         needs = tuple(each.mirrored(rows) for each, rows in zip(self.needs, self.rows, strict=False))
         return replace(self, needs=needs)
 
 
 def stripe(needs: Sequence[RowNeeds], begin: int, end: int) -> list[Span]:
-    """Return the rows of each call of a chain that a stripe [begin, end) of the last call needs; an empty range if it
-    needs none."""
+    """Return for each call of a chain the range of rows that a stripe [begin, end) of the last call needs; an empty
+    range if it needs none."""
     spans = [(begin, end)]
     for each in reversed(needs):
         begin, end = spans[-1]
@@ -91,10 +93,10 @@ def stripe(needs: Sequence[RowNeeds], begin: int, end: int) -> list[Span]:
 
 
 def least_rows(needs: Sequence[RowNeeds], rows: int) -> list[int]:
-    """Return for each call of a chain a lower bound of the rows that the first ``rows`` rows of the last call need,
-    in any stripes.
+    """Return for each call of a chain a lower bound of the number of rows that it computes for the first ``rows`` rows
+    of the last call, whatever the stripes.
 
-    Rows between two stripes are unread where a stride is larger than its window.
+    If a stride is larger than its window, the rows between two stripes are never read.
     """
     counts = [0] * (len(needs) + 1)
     ends = [0] * len(counts)
@@ -106,34 +108,35 @@ def least_rows(needs: Sequence[RowNeeds], rows: int) -> list[int]:
 
 
 def held_rows(needs: Sequence[RowNeeds], progress: Sequence[int]) -> list[int]:
-    """Return the rows that each tensor between the calls of a chain holds at once. ``progress`` has the end of each
-    stripe of the last call."""
+    """Return the number of rows that each tensor between the calls of a chain holds at once. ``progress`` has the end
+    of each stripe of the last call."""
     spans = [stripe(needs, begin, end) for begin, end in pairwise(sorted({0, *progress}))]
     return [max([1, *(each[index][1] - each[index][0] for each in spans)]) for index in range(len(needs))]
 
 
 def offsets(held: Sequence[int], row_bytes: Sequence[int]) -> list[int]:
-    """Return the offsets in bytes at which the tensors between the calls follow one another, and the end of the last
-    one."""
+    """Return the offsets in bytes of the tensors between the calls, laid out one after the other, and as last entry the
+    end of the last tensor."""
     return list(accumulate((aligned(rows * size) for rows, size in zip(held, row_bytes, strict=True)), initial=0))
 
 
 def composed(outer: RowNeeds, inner: RowNeeds) -> RowNeeds:
-    """Return the function from rows to the rows that ``inner`` needs for the rows that ``outer`` needs for them."""
+    """Return the composition of two needs: the rows of the innermost tensor that output rows need, where ``outer``
+    gives the rows in between and ``inner`` the rows that those need."""
     low = tuple(inner.low[row] if row != NEVER else NEVER for row in outer.low)
     return RowNeeds(low, tuple(inner.high[row] for row in outer.high))
 
 
 def even_spans(extent: int, count: int, unit: int) -> Iterator[Span]:
-    """Yield ``count`` ranges that cover ``extent`` in nearly equal parts. Each but the last is a multiple of
-    ``unit``."""
+    """Yield ``count`` ranges that cover ``extent`` in nearly equal parts. The size of each but the last is a multiple
+    of ``unit``."""
     units = -(-extent // unit)
     edges = [min(extent, units * part // count * unit) for part in range(count + 1)]
     yield from pairwise(edges)
 
 
 def cuts(calls: Sequence[KernelCall], by_channels: bool, count: int) -> list[list[Span]] | None:
-    """Return for each of ``count`` pieces the columns or channels of each call's output.
+    """Return for each of ``count`` pieces the range of columns or channels of each call's output.
 
     Return None if the extent is too small for so many pieces, or if a piece would read nothing but padding.
     """
@@ -162,7 +165,7 @@ def widest_rows(calls: Sequence[KernelCall], made: Sequence[Sequence[Span]], by_
 def patch(
     calls: Sequence[KernelCall], needs: Sequence[RowNeeds], by_channels: bool, count: int, target: Target
 ) -> Patch | None:
-    """Return the chain in ``count`` pieces; None where ``cuts`` returns None."""
+    """Return the chain divided into ``count`` pieces; None if ``cuts`` finds no division."""
     made = cuts(calls, by_channels, count)
     if made is None:
         return None
@@ -187,7 +190,7 @@ def _row_cycles(calls: Sequence[KernelCall], rows: int, target: Target) -> int |
 
 
 def _with_storages(calls: Sequence[KernelCall], number: int) -> tuple[KernelCall, ...]:
-    """Return the calls of a piece, with new tensors between them that only this piece uses."""
+    """Return the calls of piece ``number``, with new tensors between them that only this piece uses."""
     named = [replace(call, name=f"{call.name}/{number}") for call in calls]
     for index in range(len(named) - 1):
         output = named[index].views["output"]
@@ -209,9 +212,9 @@ class Chain:
 
 @dataclass(frozen=True, slots=True)
 class PatchedNetwork:
-    """A network in which each chain is one call.
+    """A network in which each chain in patches is represented by one call.
 
-    ``at[i]`` is the index of call i of the original network in this network. It is -1 for the calls of a chain except
+    ``at[i]`` is the index in this network of call i of the original network. It is -1 for the calls of a chain except
     the last, which has the index of the chain.
     """
 
@@ -219,12 +222,12 @@ class PatchedNetwork:
     chains: tuple[Chain, ...]
     at: tuple[int, ...]
     patched: tuple[int, ...]
-    """The number of calls in chains before each cut of the original network."""
+    """For each cut of the original network, the number of calls before it that are in chains."""
 
     def segment(self, first: int, end: int, longest: int) -> Segment | None:
-        """Return the segment of the original's calls [first, end).
+        """Return the segment of the calls [first, end) of the original network.
 
-        Return None if it has no chain, if it contains a part of a chain, if it has more than ``longest`` calls of
+        Return None if it has no chain, if it contains only a part of a chain, if it has more than ``longest`` calls of
         this network, or if one of its calls can't run row by row.
         """
         if self.patched[first] == self.patched[end] or self.at[end - 1] < 0 or (first and self.at[first - 1] < 0):
@@ -234,7 +237,8 @@ class PatchedNetwork:
 
 
 def patched_networks(network: Network, effort: Effort) -> list[PatchedNetwork]:
-    """Return the networks with chains that an effort tries. They differ in their chains or in the number of pieces."""
+    """Return the networks with chains in patches that an effort tries. They differ in the chains or in the number of
+    pieces."""
     handed = [(reader, _handed_on(network, reader, False)) for reader in range(1, len(network.calls))]
     largest = max((_ring_bytes(network, reader, needs) for reader, needs in handed if needs is not None), default=0)
     found: list[PatchedNetwork] = []
@@ -249,16 +253,16 @@ def patched_networks(network: Network, effort: Effort) -> list[PatchedNetwork]:
 
 
 def _ring_bytes(network: Network, reader: int, needs: RowNeeds) -> int:
-    """Return the bytes of the rows, of the call before ``reader``, that a row in the middle of ``reader`` needs."""
+    """Return the size in bytes of those rows of the previous call that one row in the middle of call ``reader`` needs."""
     middle = network.calls[reader].rows // 2
     return (needs.high[middle + 1] - needs.low[middle]) * network.pieces[network.calls[reader - 1].output].row_pitch
 
 
 def chains(network: Network, most_bytes: int, by_channels: bool, most_pieces: int) -> Iterator[Chain]:
-    """Yield disjoint chains whose rolling buffers between calls would take more than ``most_bytes``, and whose
-    patches do not.
+    """Yield disjoint chains whose rolling buffers would take more than ``most_bytes``, and whose tensors in patches do
+    not.
 
-    Each chain has the smallest number of pieces for this.
+    Each chain has the smallest number of pieces with which this holds.
     """
     first = 0
     while first < len(network.calls) - 1:
@@ -291,7 +295,7 @@ def _chain(network: Network, first: int, most_bytes: int, by_channels: bool, mos
 
 
 def chain_at(network: Network, first: int, end: int, by_channels: bool, count: int) -> Chain | None:
-    """Return calls [first, end) in ``count`` patches; None if they can't be cut into so many."""
+    """Return calls [first, end) as a chain of ``count`` pieces; None if they can't be divided into so many."""
     calls, needs = _calls_and_needs(network, first, end, by_channels)
     made = None if needs is None else patch(calls, needs, by_channels, count, network.target)
     return None if made is None else Chain(first, end, made)
@@ -300,8 +304,8 @@ def chain_at(network: Network, first: int, end: int, by_channels: bool, count: i
 def _calls_and_needs(
     network: Network, first: int, end: int, by_channels: bool
 ) -> tuple[list[KernelCall], list[RowNeeds] | None]:
-    """Return calls [first, end), and for each but the first the rows that it needs of the call before. The second is
-    None if they can't be a chain."""
+    """Return the calls [first, end), and for each but the first the rows of the previous call that it needs (None in
+    place of the list if the calls can't be a chain)."""
     calls = [network.calls[position].call for position in range(first, end)]
     takes = takes_channels(calls[0]) if by_channels else takes_columns(calls[0])
     if not (takes and network.calls[first].by_rows) or None in network.calls[first].reads.values():
@@ -316,8 +320,8 @@ def _size(network: Network, position: int) -> int:
 
 
 def _handed_on(network: Network, reader: int, by_channels: bool) -> RowNeeds | None:
-    """Return the rows that call ``reader`` needs of the call before; None if the tensor between the two calls has
-    other readers or writers."""
+    """Return the rows of the previous call that call ``reader`` needs; None if the tensor between the two has other
+    readers or writers."""
     call, before = network.calls[reader], network.calls[reader - 1]
     piece = network.pieces[before.output]
     if piece.writers != (reader - 1,) or piece.readers != (reader,) or not piece.can_roll or piece.last == AFTER:

@@ -1,19 +1,20 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The fastest plan of a network for a budget: which runs of calls are cascades, and their stripe heights.
+"""Search the fastest plan of a network for a budget: which runs of calls are cascades, and with which stripe heights.
 
-A plan cuts the calls, in their order, into segments. A segment is a call computed whole, or a cascade (also of one call, whose
-stripes may then overlap the rows that it has read). The memory of a plan is the maximum over its segments, its cycles are their
-sum. The best plan for a budget is therefore a shortest path over the segments that fit, exact among the candidates. The
-candidates do not depend on the budget, so that a greater budget never costs more cycles.
+A plan cuts the calls, in their order, into segments. A segment is a call computed whole, or a cascade. A cascade may
+have a single call, whose output stripes may then be written over input rows that it has read. The memory of a plan is
+the maximum over its segments, and its cycles are their sum. The best plan for a budget is therefore a shortest path
+over the segments that fit; it is exact among the candidates. The candidates do not depend on the budget, so that a
+larger budget never costs more cycles.
 
 Example: three calls a, b and c, with (KiB, cycles) of each segment, and a budget of 6 KiB::
 
     a (4, 10)   b (9, 10)   c (5, 10)   ab (6, 24)   bc (7, 21)   abc (3, 40)
 
-Cut 1 (behind a) is reached in 10 cycles. Cut 2 is reached by ab alone, in 24 cycles: b takes 9 KiB. Cut 3 is reached from cut 2 in
-24 + 10 = 34 cycles, from cut 1 not at all (7 KiB), and from cut 0 in 40. The best plan is ab, c.
+Cut 1 (behind a) is reached in 10 cycles. Cut 2 is reached only by ab, in 24 cycles, since b takes 9 KiB. Cut 3 is
+reached from cut 2 in 24 + 10 = 34 cycles, from cut 1 not at all (7 KiB), and from cut 0 in 40. The best plan is ab, c.
 
-A candidate is evaluated only where cheap lower bounds of its memory and its cycles allow it to improve the path.
+A candidate is evaluated only if cheap lower bounds of its memory and its cycles allow it to improve the path.
 """
 
 from __future__ import annotations
@@ -40,13 +41,13 @@ from openneutron.compiler.search.cascade.stripes import (
 from openneutron.compiler.search.tuning import DEFAULT, Effort
 
 Bounded = tuple[int, Callable[[], "list[Bounded]"] | None]
-"""A lower bound in bytes, and a function that returns the bounds of its parts. The function is None if the bound is
-exact."""
+"""A lower bound in bytes of a set of candidates, and a function that divides the set and returns the bounds of its
+subsets. The function is None if the bound is exact."""
 
 
 @dataclass(slots=True)
 class Edge:
-    """All candidates for calls from cut ``first`` to cut ``end``, as an edge of a graph of cuts.
+    """All candidates for the calls between cut ``first`` and cut ``end``, as one edge of a graph whose nodes are cuts.
 
     The length of the edge is the least memory of its candidates. Candidates are evaluated only as far as necessary.
     """
@@ -70,7 +71,7 @@ class Edge:
         return bool(self._parts) and self._parts[0][2] is None
 
     def refine(self) -> None:
-        """Replace the smallest bound by the bounds of its parts."""
+        """Replace the smallest lower bound of the edge by the bounds of its subsets."""
         bound, _, refine = heapq.heappop(self._parts)
         assert refine is not None
         parts = refine()
@@ -81,10 +82,10 @@ class Edge:
 def least_peak(
     network: Network, starts_of: Callable[[int], Iterator[int]], parts: Callable[[int, int], list[Bounded]]
 ) -> int:
-    """Return the bytes of the schedule with the least memory.
+    """Return the memory in bytes of the schedule with the least memory.
 
-    The memory of a schedule is the maximum over its parts. The schedule with the least memory is therefore a shortest
-    path over the cuts between calls, where the length of a path is its largest edge. An edge is expensive to
+    The memory of a schedule is the maximum over its parts. So the schedule with the least memory is a shortest path
+    over the cuts between calls, where the length of a path is that of its longest edge. An edge is expensive to
     evaluate, but has cheap lower bounds: from the tensors at its ends, from a cascade, from one candidate for a
     cascade. The search evaluates an edge only if its bound is the smallest one left (Dijkstra's algorithm with lazy
     edges).
@@ -135,7 +136,7 @@ def floor_bytes(network: Network, starts_of: Callable[[int], Iterator[int]]) -> 
 
 
 def _ends(count: int, starts_of: Callable[[int], Iterator[int]]) -> list[list[int]]:
-    """Return for each call the possible ends of the parts that begin with this call."""
+    """Return for each call the cuts at which a part can end that begins with this call."""
     ends: list[list[int]] = [[] for _ in range(count)]
     for end in range(1, count + 1):
         for first in {end - 1, *starts_of(end)}:
@@ -144,8 +145,8 @@ def _ends(count: int, starts_of: Callable[[int], Iterator[int]]) -> list[list[in
 
 
 def boundary_bytes(network: Network, ends: Sequence[Sequence[int]]) -> dict[tuple[int, int], int]:
-    """Return a lower bound in bytes for each run of calls [first, end). ``ends`` has the possible ends for each first
-    call.
+    """Return a lower bound of the memory, in bytes, of each run of calls [first, end). ``ends`` has the possible ends
+    for each first call.
 
     The bound is the sum of the tensors that are live throughout and of the larger of two sums: the tensors that are
     last used in the run, and the tensors that the run defines for later calls.
@@ -175,26 +176,26 @@ def _least_path(ends: Sequence[Sequence[int]], bound: dict[tuple[int, int], int]
 NO_LIMIT = 1 << 60
 
 MOST_ROUNDS = 4096
-"""The approximate limit on iterations of a cascade.
+"""The approximate largest number of iterations of a cascade.
 
 A loop of microcode repeats at most 65,535 times, and the driver checks at most 2^20 windows of a program
 (docs/microcode.md). More iterations would save memory only in sequences of many thousand steps.
 """
 
 KEPT_ROUNDS = 1024
-"""The largest number of iterations of a progress that is kept for longer segments. Longer ones take more memory than
-they save time."""
+"""The largest number of iterations for which the progress of the calls is cached for longer segments. Longer progresses
+would take more memory than they save time."""
 
 EVEN = 4
-"""The smallest number of iterations for which even iterations are tried too."""
+"""The smallest number of iterations for which even iterations (``rounds``) are tried too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Segments in order, with their stripes.
+    """The segments of a schedule in order, each with its stripes.
 
-    ``peak_bytes`` is an estimate until everything has an address. It includes the fetched constants; ``tensor_bytes``
-    does not.
+    ``peak_bytes`` is an estimate until all buffers have addresses. It includes the constants that are copied to SRAM;
+    ``tensor_bytes`` does not.
     """
 
     parts: tuple[Stripes, ...]
@@ -203,16 +204,16 @@ class Plan:
 
     @property
     def tensor_bytes(self) -> int:
-        """Return the maximum over all parts of the bytes of tensors."""
+        """Return the largest number of bytes of tensors that any segment has live."""
         return max((part.peak_bytes - part.constants_bytes for part in self.parts), default=0)
 
 
 def candidates(found: Segment, effort: Effort) -> Iterator[Pacing]:
-    """Yield the candidates for a cascade.
+    """Yield the pacings that are tried for a cascade: a pacing call, a stripe height, and whether iterations are even.
 
-    The last call is the pacing call with every number of stripes that the effort has, with even iterations or not. A
-    call with another number of rows than the last call is a pacing call too: one row after a stride of 2 takes two
-    rows of its input, so an earlier pacing call allows a stripe height in between.
+    The last call is a pacing call with every number of stripes of the effort. A call with another number of rows than
+    the last call is a pacing call too: one row after a stride of 2 takes two rows of its input, so that an earlier
+    pacing call allows stripe heights in between.
     """
     calls = found.network.calls
     first, last = calls[found.first].rows, calls[found.end - 1].rows
@@ -232,7 +233,8 @@ def candidates(found: Segment, effort: Effort) -> Iterator[Pacing]:
 
 
 def _by_height(position: int, rows: int, effort: Effort) -> Iterator[Pacing]:
-    """Yield every stripe height of the effort for a pacing call with ``rows`` rows, with even iterations or not."""
+    """Yield the pacings of a call with ``rows`` rows: every stripe height of the effort, with even iterations and
+    without."""
     for height in dict.fromkeys((*effort.fine, *(-(-rows // n) for n in effort.stripes))):
         if height < rows:
             yield Pacing(position, height, False)
@@ -240,7 +242,7 @@ def _by_height(position: int, rows: int, effort: Effort) -> Iterator[Pacing]:
 
 
 def all_candidates(found: Segment) -> Iterator[Pacing]:
-    """Yield every call of the cascade as the pacing call with every stripe height, with even iterations or not."""
+    """Yield every pacing of a cascade: each call with each stripe height, with even iterations and without."""
     calls = found.network.calls
     if found.end - found.first == 1:
         yield from (Pacing(found.first, height, False) for height in range(1, calls[found.first].rows))
@@ -299,9 +301,10 @@ class _Candidate:
 
 @dataclass(slots=True)
 class _Cascade:
-    """A segment, a lower bound of its memory, and its candidates once they were needed.
+    """A segment, a lower bound of its memory, and its candidates, which are listed on demand.
 
-    ``skips_rows``: it can leave out an unread region. Only then is one iteration useful, in which its tensors need not be live at once.
+    ``skips_rows`` states that the segment can skip an unread region. Only then is a single iteration useful, in which
+    the tensors of the segment need not all be live at once.
     """
 
     segment: Segment
@@ -312,7 +315,8 @@ class _Cascade:
 
 @dataclass(slots=True)
 class PlanSearch:
-    """The search for plans of a network. Plans and evaluated candidates are kept for later searches.
+    """The search for plans of a network. Plans and evaluated candidates are cached for later searches with other
+    budgets.
 
     A call of ``cuts`` can only be the first call of a cascade.
     """
@@ -347,7 +351,7 @@ class PlanSearch:
         self._compute = [0, *accumulate(self._least_computed())]
 
     def whole(self, position: int) -> Stripes:
-        """Return a call computed whole."""
+        """Return the candidate in which the call at ``position`` is computed whole."""
         found = self._wholes.get(position)
         if found is None:
             alone = segment(self.network, position, position + 1)
@@ -389,7 +393,7 @@ class PlanSearch:
                 yield each
 
     def _cycles_of_rounds(self, found: Segment, pacing: Pacing) -> int:
-        """Return the dispatch overhead of the pacing call in all iterations but one."""
+        """Return the dispatch overhead of the pacing call for all iterations after the first one, in cycles."""
         pace, height, _ = pacing
         call = found.network.calls[pace]
         each = 1 if call.patch is None else len(call.patch.pieces)
@@ -398,7 +402,7 @@ class PlanSearch:
     def least_cycles(self, first: int, end: int, is_cascade: bool = True) -> int:
         """Return a lower bound of the cycles of all cascades of calls [first, end), in patches or not.
 
-        Without ``is_cascade``, the bound is also one of the calls one by one.
+        With ``is_cascade`` False, the bound also holds if the calls are computed one by one.
         """
         # A cascade in one iteration is no faster than call by call, unless it has an unread region.
         issued = end - first + (is_cascade and self._unread[end] == self._unread[first])
@@ -416,8 +420,8 @@ class PlanSearch:
         return cycles
 
     def _least_of_calls(self, rows: Sequence[int]) -> dict[int, int]:
-        """Return for each call of all networks a lower bound of its cycles if one iteration computes it. ``rows`` is
-        the result of ``rows_computed``."""
+        """Return, for each call of all networks, a lower bound of its cycles if a single iteration computes it.
+        ``rows`` is the result of ``rows_computed``."""
         target = self.network.target
         least = {}
         for call, count in zip(self.network.calls, rows, strict=True):
@@ -439,7 +443,7 @@ class PlanSearch:
                 return
 
     def plan(self, budget: int) -> Plan | None:
-        """Return the plan of the fewest cycles that takes at most ``budget`` bytes, or None."""
+        """Return the plan with the fewest cycles that takes at most ``budget`` bytes; None if there is none."""
         if budget not in self._plans:
             self._plans[budget] = self._shortest_path(budget)
         return self._plans[budget]
@@ -464,7 +468,7 @@ class PlanSearch:
         return _plan(best)
 
     def _improve_by(self, best: list[_Path | None], found: _Cascade, budget: int, first: int, end: int) -> None:
-        """Improve the path to cut ``end`` by the candidates for calls [first, end) that fit the budget."""
+        """Improve the best path to cut ``end`` by candidates for calls [first, end) that fit the budget."""
         start, inside = best[first], found.segment
         assert start is not None
         for each in self._candidates(found):
@@ -480,7 +484,8 @@ class PlanSearch:
         return each.bound_bytes(inside, self._window_rows[id(inside.network)])
 
     def _paced_as(self, inside: Segment, pacing: Pacing) -> Paced:
-        """Return the progress under a pacing, as far as shorter segments with the same end have found it."""
+        """Return the progress of the calls with this pacing, as far as it is known from shorter segments with the same
+        end."""
         key = (id(inside.network), inside.end, pacing)
         found = self._paced.get(key)
         if found is None:
@@ -501,7 +506,8 @@ class PlanSearch:
         return floor_bytes(self.network, self._ends_at)
 
     def _bounded(self, first: int, end: int) -> list[Bounded]:
-        """Return the candidates for calls [first, end), each with a memory bound that is refined step by step."""
+        """Return lower bounds of the memory of the candidates for calls [first, end), which ``Edge`` refines step by
+        step."""
         whole: list[Bounded] = [(self.whole(first).peak_bytes, None)] if end == first + 1 else []
         if first not in self._ends_at(end):
             return whole
@@ -522,7 +528,7 @@ class PlanSearch:
 
 @dataclass(frozen=True, slots=True)
 class _Path:
-    """The best path to a cut: its cycles and memory, its last part, and the cut where that part begins."""
+    """The best path to a cut: its cycles and memory, its last segment, and the cut at which that segment begins."""
 
     cycles: int
     peak_bytes: int

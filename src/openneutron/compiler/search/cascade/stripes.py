@@ -35,7 +35,7 @@ from openneutron.isa import aligned
 from openneutron.isa.rows import ALIGNMENT
 
 PERIODS = (1, 2, 3, 4)
-"""The numbers of iterations that the body of a loop may hold. Where rows are doubled, every second iteration is
+"""The numbers of iterations that the body of a loop may have. Where rows are doubled, only every second iteration is
 equal."""
 
 Round = tuple[Rows | Wait, ...]
@@ -70,8 +70,8 @@ def _moving(part: Rows | Wait, by: int) -> Rows | Wait:
 
 
 def _repeats(all_rounds: Sequence[Round], at: int, period: int) -> int:
-    """Return how many times the ``period`` iterations from index ``at`` repeat, each time moved by the same number of
-    rows."""
+    """Return how often the ``period`` iterations from index ``at`` repeat, with all rows moved by the same number each
+    time."""
 
     def body(index: int) -> list[Rows | Wait]:
         start = at + index * period
@@ -90,7 +90,8 @@ def _repeats(all_rounds: Sequence[Round], at: int, period: int) -> int:
 
 
 def _moves(one: Sequence[Rows | Wait], other: Sequence[Rows | Wait]) -> list[int]:
-    """Return the number of rows by which each stripe moves from one iteration to an equal one; 0 for a wait."""
+    """Return for each stripe the number of rows by which it moves from one iteration to another that is equal
+    otherwise; 0 for a wait."""
     return [
         b.row0 - a.row0 if isinstance(a, Rows) and isinstance(b, Rows) else 0 for a, b in zip(one, other, strict=True)
     ]
@@ -111,8 +112,8 @@ Progress = Sequence[int]
 
 
 class Pacing(NamedTuple):
-    """The way in which a segment is cut into stripes: the pacing call, its stripe height, and whether iterations are
-    even (see ``rounds``)."""
+    """The division of a segment into stripes: the position of the pacing call, its stripe height, and whether
+    iterations are even (see ``rounds``)."""
 
     pace: int
     height: int
@@ -120,11 +121,11 @@ class Pacing(NamedTuple):
 
 
 def rounds(segment: Segment, pace: int, height: int, even: bool = False) -> dict[int, Progress]:
-    """Return the progress of every call of the segment when call ``pace`` computes ``height`` rows per iteration.
+    """Return the progress of every call of the segment if call ``pace`` computes ``height`` rows in each iteration.
 
-    With ``even``, no call computes more than its share of rows in an iteration. The share of a call is ``height`` in proportion to
-    its rows. Without ``even``, the first iteration computes halos too, and the last one finds padding in their place. Even
-    iterations instead begin earlier and end later.
+    With ``even``, no call computes more than its share of rows in an iteration, which is ``height`` in proportion to
+    its rows. A few more iterations at the start and at the end make up for that. Without ``even``, the first iteration
+    also computes the halos, and the last one has padding in their place.
     """
     done = Paced.of(segment, Pacing(pace, height, even)).progress(segment)
     count = max(map(len, done.values()))
@@ -133,11 +134,11 @@ def rounds(segment: Segment, pace: int, height: int, even: bool = False) -> dict
 
 @dataclass(slots=True)
 class Paced:
-    """The progress of calls under a pacing, from the call before ``end`` backwards, for as many calls as were needed
-    so far.
+    """The progress of the last calls of a segment with a given pacing: from the call before cut ``end`` backwards, for
+    as many calls as were needed so far.
 
-    A call reads nothing of later calls. The later calls therefore have the same progress in every segment with this
-    end, wherever the segment begins. ``cycles`` has for each call the modelled cycles of this call and all later
+    A call reads nothing of later calls. So the later calls have the same progress in every segment that ends at
+    ``end``, wherever the segment begins. ``cycles`` has for each call the modelled cycles of this call and all later
     ones.
     """
 
@@ -166,11 +167,11 @@ class Paced:
         return -(-calls[position].rows * height // calls[pace].rows) if even else None
 
     def progress(self, segment: Segment) -> dict[int, list[int]]:
-        """Return the progress of all calls of a segment. It must end at ``end`` and begin no later than the segments
-        before it.
+        """Return the progress of all calls of a segment. The segment must end at ``end``, and begin no later than the
+        segments before it.
 
-        A call that does not depend on the pacing call computes in each iteration the rows that its readers need.
-        Lists may differ in length: they are aligned at their ends, and a shorter one begins in a later iteration.
+        A call that does not depend on the pacing call computes in each iteration the rows that its readers need. The
+        lists may have different lengths. They are aligned at their ends: a shorter list begins in a later iteration.
         """
         for position in range(self.end - 1, segment.first - 1, -1):
             if position not in self.done:
@@ -206,8 +207,8 @@ class Paced:
 
 
 def _go_on_behind(segment: Segment, pace: int, done: dict[int, list[int]], share: Callable[[int], int | None]) -> None:
-    """Add the progress of the calls that read the pacing call's output directly or through other calls. Each computes
-    all rows that it can."""
+    """Add the progress of the calls that depend on the pacing call, directly or through other calls. Each computes all
+    rows that it can."""
     calls = segment.network.calls
     for position in range(pace + 1, segment.end):
         rows, paced = calls[position].rows, None
@@ -229,14 +230,15 @@ def _later(one: list[int], other: list[int]) -> list[int]:
 
 
 def _merged(choose: Callable[[int, int], int], one: list[int], other: list[int]) -> list[int]:
-    """Return ``choose`` of two progresses for each iteration. The shorter one continues with its last value."""
+    """Return ``choose`` of the two progresses for each iteration. The shorter list is continued with its last value."""
     length = max(len(one), len(other))
     one, other = (each + each[-1:] * (length - len(each)) for each in (one, other))
     return [*map(choose, one, other)]
 
 
 def _held_back(progress: list[int], share: int) -> list[int]:
-    """Return the progress with at most ``share`` rows per iteration. It may need more iterations at the end."""
+    """Return the progress limited to ``share`` rows in each iteration. Rows move to later iterations, so that there may
+    be more iterations at the end."""
     held: list[int] = []
     now = 0
     for there in progress:
@@ -249,7 +251,8 @@ def _held_back(progress: list[int], share: int) -> list[int]:
 
 
 def _begun_early(progress: list[int], share: int) -> list[int]:
-    """Return the progress with at most ``share`` rows per iteration. It may need more iterations at the start."""
+    """Return the progress limited to ``share`` rows in each iteration. Rows move to earlier iterations, so that there
+    may be more iterations at the start."""
     begun: list[int] = []
     now = progress[-1]
     for there in reversed(progress):
@@ -262,7 +265,7 @@ def _begun_early(progress: list[int], share: int) -> list[int]:
 
 
 def _possible(written: Sequence[int], written_rows: int, high: Sequence[int], rows: int) -> list[int]:
-    """Return for each progress of a writer the number of rows that its reader can compute."""
+    """Return for each entry of a writer's progress how many rows its reader can then compute."""
     found = {x: rows if x == written_rows else bisect_right(high, x) - 1 for x in set(written)}
     return [found[x] for x in written]
 
@@ -282,14 +285,13 @@ def _cycles(network: Network, position: int, progress: Progress) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Stripes:
-    """An evaluated candidate for a segment: the pacing call, its stripe height (see ``rounds``), and the memory and
-    cycles.
+    """An evaluated candidate for a segment: its pacing (see ``rounds``), memory and cycles.
 
-    ``rings`` has the rows that each rolling inner piece holds. ``overlaps`` has pairs of a piece that is defined here
-    (``made``) and a piece that is last used here (``dying``), with the largest number of bytes from the start of
-    ``dying`` to the start of ``made``; below 0, ``made`` must begin before ``dying``. In a mirrored network the pair
-    is (dying, made). ``between_bytes`` is the size of the allocation that the chains in patches share between their
-    calls. ``peak_bytes`` includes the fetched constants, ``constants_bytes``.
+    ``rings`` has the number of rows that each rolling inner piece holds. ``overlaps`` has, for pairs (made, dying) of a
+    piece that is defined here and one that is last used here, the largest number of bytes from the start of ``dying``
+    to the start of ``made``; a negative number means that ``made`` begins before ``dying``. In a mirrored network the
+    pair is (dying, made). ``between_bytes`` is the size of the allocation that the chains in patches share between
+    their calls. ``peak_bytes`` includes ``constants_bytes``, the constants that are copied to SRAM.
     """
 
     segment: Segment = field(repr=False)
@@ -359,11 +361,11 @@ def _ring(segment: Segment, piece: Piece, done: Mapping[int, Progress]) -> int:
 def _in_blocks(
     segment: Segment, done: Mapping[int, Progress], writer: int, rings: Mapping[str, int]
 ) -> Mapping[int, Progress]:
-    """Return the progress after each block of rows of call ``writer``, instead of after each iteration. ``rings``: as
-    in ``Stripes``.
+    """Return the progress after each block of rows of call ``writer``, in place of the progress after each iteration.
+    ``rings`` are those of ``Stripes``.
 
-    The writer has written a block before it reads the rows of the next one. During all its blocks, earlier calls have
-    finished their rows of the iteration, and later calls have not begun theirs.
+    The writer has written a block before it reads the rows of the next one. During all of its blocks, earlier calls
+    have finished their rows of the iteration, and later calls have not begun theirs.
     """
     rows = rings.get(segment.network.calls[writer].blocks_in, 0)
     own = done[writer]
@@ -404,14 +406,14 @@ def _overlap(
 
 
 def evaluate(segment: Segment, pace: int, height: int, even: bool = False) -> Stripes:
-    """Return the memory and cycles of a candidate; ``rounds`` explains the arguments. If the height is all rows, each
-    call runs once, whole."""
+    """Return the evaluated candidate of a segment with this pacing (see ``rounds``). If the height is the number of
+    rows, each call runs once, whole."""
     done = rounds(segment, pace, height, even)
     return evaluated(segment, Pacing(pace, height, even), done, cycles_of(segment, done))
 
 
 def evaluated(segment: Segment, pacing: Pacing, done: Mapping[int, Progress], cycles: int) -> Stripes:
-    """Return the result of ``evaluate``, from the known progress and cycles of the calls."""
+    """Return the evaluated candidate of a segment, given the progress ``done`` and the cycles of its calls."""
     calls = segment.network.calls
     is_one = segment.end - segment.first == 1 and pacing.height < calls[pacing.pace].rows
     constants = calls[pacing.pace].constants_bytes if is_one else segment.constants_bytes
@@ -430,10 +432,11 @@ def _held_bytes(piece: Piece, rings: Mapping[str, int]) -> int:
 
 
 def one_after_the_other(part: Stripes, done: Mapping[int, Progress]) -> Stripes:
-    """Return the candidate with the memory of calls that run once each, one after the other.
+    """Return a candidate of a single iteration with the memory of calls that run one after the other. Return other
+    candidates unchanged.
 
-    ``done`` is the progress of its calls. In one iteration, two tensors of the cascade need not be live at the same time. Such a cascade is
-    useful if it leaves out an unread region; other candidates are returned as they are.
+    ``done`` is the progress of its calls. In a single iteration, the tensors of the cascade need not all be live at the
+    same time. Such a cascade is useful if it skips an unread region.
     """
     segment, calls = part.segment, part.segment.network.calls
     if len(done[part.pace]) > 1 or all(calls[position].rows == rows for position, (rows,) in done.items()):
@@ -501,11 +504,11 @@ def _between_patches_bytes(segment: Segment, done: Mapping[int, Progress]) -> in
 
 
 def turned(part: Stripes, mirror: Network) -> Stripes | None:
-    """Return the same cascade in the other direction, from the last rows to the first; None for a whole call, and if
-    the cycles would differ.
+    """Return the same cascade in the other direction, from the last rows to the first. Return None for a whole call, or
+    if the cycles would differ.
 
-    The pieces that it defines are then placed above the pieces that it uses up, instead of below them. ``mirror`` is
-    the mirrored network.
+    The pieces that it defines are then placed above the pieces that it reads for the last time, instead of below them.
+    ``mirror`` is the mirrored network.
     """
     found = None if part.is_whole else segment(mirror, part.segment.first, part.segment.end)
     if found is None:

@@ -37,11 +37,12 @@ from openneutron.targets import Target
 
 
 def gathered(calls: Sequence[KernelCall], storages: Storages) -> tuple[tuple[KernelCall, ...], Storages]:
-    """Return the calls and storages, with a copy for each output whose parts are interleaved.
+    """Return the calls and storages, with an output assembled in the memory of the NPU and copied whole if several
+    calls write interleaved parts of it.
 
-    A transfer copies all bytes from the first to the last of a row. Several calls may write interleaved parts of an output, such as the
-    columns that a TILE repeats. A transfer of one part would then write over the other parts. Such calls write to a tensor in the memory
-    of the NPU instead, and a copy after the last of these calls writes the output.
+    A transfer copies all bytes from the first to the last of a row. Several calls may write interleaved parts of an
+    output, such as the columns that a TILE repeats. A transfer of one part would then overwrite the other parts. Such
+    calls write to a new tensor in the memory of the NPU instead, and a copy after the last of them writes the output.
     """
     made = list(calls)
     for storage in [each for each in storages.storages.values() if each.output is not None]:
@@ -64,7 +65,7 @@ def _written(call: KernelCall, name: str, storages: Storages) -> list[View]:
 
 
 def _is_compact(view: View) -> bool:
-    """Return whether a transfer of a view copies no bytes other than those of the view."""
+    """Return whether a transfer of the view would copy only bytes of the view."""
     return compact(view, "").size_bytes == view.size_bytes
 
 
@@ -74,17 +75,19 @@ def _renamed(call: KernelCall, names: dict[str, str]) -> KernelCall:
 
 
 Divisions = dict[tuple[object, ...], tuple[KernelCall, ...]]
-"""The parts of each divided call, followed by the call itself. The key has the identity of the call and the ranges of the parts."""
+"""A cache of divided calls: the parts of a call, followed by the call itself (so that it stays alive). The key is the
+identity of the call, and the ranges of the parts."""
 
 
 def in_groups(
     calls: Sequence[KernelCall], storages: Storages, target: Target, budget: int, made: Divisions | None = None
 ) -> tuple[KernelCall, ...]:
-    """Return the calls, with each call divided that a memory of ``budget`` bytes can't run as one.
+    """Return the calls, in which each call that can't run within ``budget`` bytes of NPU memory is divided into
+    several.
 
-    A call in stripes has all of its constants in memory; a whole call has all of its tensors there. Where neither fits, each group of
-    channels becomes a call of its own, which reads the input again. ``made`` has the parts of earlier divisions and receives those of this
-    one: a call that is divided again in the same way gives the same objects.
+    A call in stripes needs all of its constants in memory; a whole call needs all of its tensors there. If neither
+    fits, each group of output channels becomes a call of its own, which reads the input again. ``made`` caches
+    divisions: dividing a call again in the same way gives the same objects.
     """
     known: Divisions = {} if made is None else made
     turned = (_by_short_rows(call, budget, known) for call in calls)
@@ -94,7 +97,8 @@ def in_groups(
 def _once(
     call: KernelCall, ranges: tuple[object, ...], made: Divisions, parts: Iterable[KernelCall]
 ) -> tuple[KernelCall, ...]:
-    """Return the parts of ``call`` from ``made``. If it has none for these ranges, first add those that ``parts`` yields."""
+    """Return the parts of ``call`` for these ranges from the cache ``made``. If they are not there, add those that
+    ``parts`` yields."""
     key = id(call), *ranges
     if key not in made:
         made[key] = (*parts, call)  # the reference keeps the call alive, so that its identity stays unique
@@ -102,7 +106,8 @@ def _once(
 
 
 def _by_short_rows(call: KernelCall, budget: int, made: Divisions) -> KernelCall:
-    """Return the call, with rows and columns exchanged if its rows are few and long and its kernel permits the exchange."""
+    """Return the call with rows and columns exchanged, if its rows are few and long and its kernel permits that;
+    otherwise the call itself."""
     _, rows, cols, channels = call.views["output"].extents
     long = cols * channels > TUNING.row_share * budget or any(
         view.extents[2] * view.extents[3] * view.element_bytes > TUNING.row_share * budget
@@ -154,14 +159,16 @@ def _longest(call: KernelCall) -> int:
 
 
 def _along(call: KernelCall, axis: int, count: int, made: Divisions) -> tuple[KernelCall, ...]:
-    """Return the call divided along an axis into ``count`` parts, or into one part for each index if there are fewer."""
+    """Return the call divided along an axis into ``count`` parts. If the axis has fewer positions, each position is a
+    part."""
     extent = call.views["output"].extents[axis]
     ranges = tuple(edges(extent, min(count, extent)))
     return _once(call, (axis, *ranges), made, _pieces(call, axis, ranges))
 
 
 def _pieces(call: KernelCall, axis: int, ranges: Sequence[tuple[int, int]]) -> Iterator[KernelCall]:
-    """Yield a call for each range of an axis. Views with another extent on that axis, such as scratch for one batch, do not change."""
+    """Yield a call for each range of an axis. A view with another extent on that axis, such as scratch for one batch,
+    stays whole."""
     extent = call.views["output"].extents[axis]
     for number, (first, last) in enumerate(ranges):
         views = {
@@ -177,10 +184,12 @@ def _cut(view: View, axis: int, first: int, last: int) -> View:
 
 
 def _column_groups(call: KernelCall, budget: int) -> int:
-    """Return the number of groups of columns in which the operands that a row needs whole fit; 1 where the call is not divided.
+    """Return the number of groups of columns into which a call must be divided so that the operands that each row needs
+    whole fit; 1 if it need not be divided.
 
-    Such operands are the keys and values of attention, whose columns are heads. Example: 1,500 keys and values of 6 heads with 64 channels
-    are 1,152,000 bytes; half of 1 MiB holds those of 2 heads. The number divides the number of heads of each operand.
+    Such operands are the keys and values of attention, whose columns are heads. Example: 1,500 keys and values of 6
+    heads with 64 channels are 1,152,000 bytes; half of 1 MiB holds those of 2 heads. The number divides the number of
+    heads of each operand.
     """
     if not call.traits.columns_apart:
         return 1
@@ -192,7 +201,7 @@ def _column_groups(call: KernelCall, budget: int) -> int:
 
 
 def _of_columns(call: KernelCall, count: int) -> Iterator[KernelCall]:
-    """Yield ``count`` calls, each with as many columns of each operand and of the output."""
+    """Yield ``count`` calls, each for an equal share of the columns of each operand and of the output."""
     for number in range(count):
         views = dict(call.views)
         for name, view in call.views.items():
@@ -205,7 +214,8 @@ def _of_columns(call: KernelCall, count: int) -> Iterator[KernelCall]:
 def _groups(
     call: KernelCall, storages: Storages, target: Target, budget: int, tensors: int
 ) -> tuple[tuple[int, int], ...]:
-    """Return the range [first, end) of blocks of output channels of each group; empty where the call is not divided."""
+    """Return for each group of output channels its range [first, end) of blocks; an empty result if the call need not
+    be divided."""
     constants = fetched_bytes(call, storages)
     cuttable = Cuttable(call, storages)
     if constants <= TUNING.group_constants_share * budget or cuttable.blocks == 1:
@@ -223,7 +233,8 @@ def _groups(
 
 @dataclass(slots=True, eq=False)
 class Searches:
-    """The searches so far of a graph's lists of calls. ``lists`` has for each selection the lists of its calls, one for each order."""
+    """The cached searches of a graph's lists of calls. ``lists`` has for each selection its lists of calls, one for
+    each order."""
 
     lists: tuple[tuple[CallList, ...], ...]
     target: Target
@@ -233,10 +244,11 @@ class Searches:
 
     @staticmethod
     def of(selected: Sequence[Selection], target: Target, passes: Passes = ALL) -> Searches:
-        """Return the searches for each selection, with its calls in the given order and, where that differs, one branch after the other.
+        """Return the searches for each selection, with the calls in the given order, and also one branch after the
+        other if that is another order.
 
-        The given order of a detector's heads alternates between branches. The calls of a branch, which could be a cascade, are then not
-        neighbours.
+        A detector's heads alternate between branches in the given order. So the calls of a branch, which could be a
+        cascade, are not neighbours there.
         """
         made = []
         for storages, calls in selected:
@@ -252,10 +264,8 @@ class Searches:
 
     @property
     def are_few(self) -> bool:
-        """Return whether any selection has at most ``few_calls`` calls.
-
-        Other selections have some more calls, since they have copies and the parts of joined calls.
-        """
+        """Return whether any selection has at most ``few_calls`` calls. One suffices, since the other selections have
+        more calls only for copies and for the parts of joined calls."""
         return any(all(len(each.calls) <= TUNING.few_calls for each in given) for given in self.lists)
 
     def forget_many(self) -> None:
@@ -264,10 +274,10 @@ class Searches:
             self._made, self._segments = [], Segments()
 
     def is_divided(self, size: int) -> bool:
-        """Return whether a graph of few calls is divided into many calls for a memory of ``size`` bytes.
+        """Return whether a memory of ``size`` bytes turns a graph of few calls into many, since calls must be divided.
 
-        A search of many calls takes seconds, and is done only where no larger memory has a schedule. Many calls are slow: each one is
-        dispatched, and reads again what its neighbours read.
+        Such a memory is searched only if no larger one has a schedule: the search takes seconds, and the result is
+        slow, since each call is dispatched and reads again what its neighbours read.
         """
         flat = chain.from_iterable(self.lists)
         divided = int(size * TUNING.divided_for_shares[0])
@@ -288,9 +298,9 @@ class Searches:
 
 
 def divided_for(given: CallList, budget: int) -> list[int]:
-    """Return the sizes of memory in bytes for which the calls are divided.
+    """Return the sizes of memory, in bytes, for which the calls of a list are divided.
 
-    A list of few calls is divided for one size only, since it is searched for smaller memories anyway.
+    A list of few calls is divided for one size only, since smaller memories are searched separately.
     """
     shares = TUNING.divided_for_shares
     return [int(budget * share) for share in (shares if len(given.calls) > TUNING.few_calls else shares[:1])]
@@ -298,16 +308,18 @@ def divided_for(given: CallList, budget: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TiledTask:
-    """The task for a chip whose kernels work on tiles: the selections of a graph's kernel calls, with the outputs of ``gathered``."""
+    """The search for schedules of a graph on a chip whose kernels work on tiles, over all selections of its kernel
+    calls."""
 
     fit: TileFit
 
     @staticmethod
     def of(selected: Sequence[Selection], target: Target, passes: Passes = ALL) -> TiledTask:
-        """Return the task of a graph. Selections with chained calls are left out, since chained calls can't run in tiles.
+        """Return the search for the selections of a graph. Selections with chained calls are left out, since chained
+        calls can't run in tiles.
 
-        The selections of ``_in_two_passes`` come after the others. Where the memory of the NPU does not hold the input of a norm over all
-        rows, both passes read the input in tiles.
+        Selections with norms in two passes (``_in_two_passes``) come after the others. They are for norms whose input
+        the memory of the NPU does not hold: both passes read the input in tiles.
         """
         made: list[Selection] = []
         for storages, calls in selected:
@@ -341,11 +353,11 @@ def _in_two_passes(storages: Storages, calls: Sequence[KernelCall], passes: Pass
 
 @dataclass(slots=True, eq=False)
 class TileFit:
-    """The search for schedules in tiles of a graph, which keeps the schedules that it has found.
+    """The search for schedules in tiles of a graph, with a cache of the schedules that it has found.
 
-    For a graph of few calls, ``_known`` has the schedules for each size of memory: one for each list of calls that has a schedule.
-    ``_feasible`` states for each size that was searched whether it has a schedule. ``_least`` has the least budget up to a size that
-    has a schedule. These sizes are those of ``sizes_up_to``.
+    For a graph of few calls, ``_known`` has, for each size of memory, one schedule for each list of calls that has one.
+    ``_feasible`` states for each size that was searched whether it has a schedule. ``_least`` has the smallest budget
+    with a schedule up to a size. The sizes are those of ``sizes_up_to``.
     """
 
     searches: Searches
@@ -356,10 +368,10 @@ class TileFit:
     def fastest(self, budget: int) -> TiledSchedule | None:
         """Return the fastest schedule that is found for ``budget`` bytes of NPU memory; None if no schedule is found.
 
-        A budget has a schedule if a smaller one has a schedule. The smaller one is a size of ``sizes_up_to``, or the least budget before
-        the first feasible size. For a graph of many calls, the first selection of kernel calls that has a schedule is taken. Each search
-        takes seconds, and the tiles of cascades are the same in the other selections. These are needed where a joined call is too large,
-        since a joined call can't be divided into groups of channels.
+        A budget has a schedule if a smaller one has: a size of ``sizes_up_to``, or the least budget below the first
+        feasible size. For a graph of many calls, the first selection with a schedule is taken, since each search takes
+        seconds, and the tiles of cascades are the same in the other selections. The other selections are needed if a
+        joined call is too large, since it can't be divided into groups of channels.
         """
         budget -= budget % ALIGNMENT
         self.searches.forget_many()
@@ -372,9 +384,10 @@ class TileFit:
         return self._of_least(least, larger) if least <= budget else None
 
     def least(self, above: int, below: int) -> int:
-        """Return the least budget above ``above`` that has a schedule, or ``below`` where that is smaller, in bytes.
+        """Return the smallest budget in bytes above ``above`` that has a schedule, but at most ``below``.
 
-        The search takes the first size of ``sizes_up_to`` that has a schedule, and then the least budget between it and the size before.
+        The search finds the first size of ``sizes_up_to`` with a schedule, and then the smallest budget between the
+        previous size and this one.
         """
         size = _next_size(above)
         while size < below:
@@ -384,10 +397,11 @@ class TileFit:
         return below
 
     def _refined(self, size: int) -> int:
-        """Return the least budget that has a schedule, up to ``size`` and above the size of ``sizes_up_to`` before it, by bisection.
+        """Return, by bisection, the smallest budget with a schedule that is at most ``size`` and above the previous
+        size of ``sizes_up_to``.
 
-        The size ``size`` itself must have a schedule. For the budget that is ``ALIGNMENT`` bytes smaller than the result, no schedule was
-        found, or it is the size before.
+        The size ``size`` must have a schedule. The budget that is ``ALIGNMENT`` bytes smaller than the result has no
+        known schedule, or is the previous size.
         """
         if size not in self._least:
             low, high = sizes_up_to(size - 1)[0] if size > ALIGNMENT else 0, size
@@ -408,10 +422,11 @@ class TileFit:
         return self._feasible[size]
 
     def _of_least(self, budget: int, size: int, is_any: bool = False) -> TiledSchedule | None:
-        """Return a schedule for a budget up to the feasible size ``size`` of ``sizes_up_to``; None if no schedule is found.
+        """Return a schedule for a budget of at most ``size``, a feasible size of ``sizes_up_to``; None if no schedule
+        is found.
 
-        For a graph of few calls, the schedule is neither faster than the one for ``size`` nor moves fewer bytes. With ``is_any``, the first
-        schedule that is found for a graph of many calls ends the search.
+        For a graph of few calls, the schedule is not faster than the one for ``size`` and does not move fewer bytes.
+        With ``is_any``, the search of a graph of many calls ends with the first schedule.
         """
         if not self.searches.are_few:
             each = (self._fastest_of(given, budget, ENDLESS, is_any) for given in chain(*self.searches.lists))
@@ -435,10 +450,8 @@ class TileFit:
         return next(one for one in each if one is not None)
 
     def _fastest_of_one(self, given: Sequence[CallList], budget: int) -> TiledSchedule | None:
-        """Return the fastest schedule of one selection for the budget, or else for the next smaller sizes of ``sizes_up_to``.
-
-        Sizes down to about half of the budget are tried. Return None if none of them has a schedule.
-        """
+        """Return the fastest schedule of one selection for the budget. If there is none, try the next smaller sizes of
+        ``sizes_up_to``, down to about half of the budget. Return None if none of them has a schedule."""
         for size in dict.fromkeys((budget, *sizes_up_to(budget))):
             found = next(reversed(self._schedules([given], size)), None)
             if found is not None:
@@ -473,10 +486,11 @@ class TileFit:
         return self._known[size]
 
     def _schedules(self, lists: Sequence[Sequence[CallList]], budget: int) -> list[TiledSchedule]:
-        """Return a schedule of each list of calls that has one for the budget.
+        """Return one schedule for each list of calls that has one for the budget.
 
-        For a graph of few calls, the cycles of a schedule are computed from its complete timeline; those of the prefetch are an estimate.
-        For other graphs, only schedules that are faster than all before them are returned.
+        For a graph of few calls, the cycles of a schedule come from a simulation of its complete timeline; those of the
+        prefetch search are an estimate. For other graphs, a schedule is returned only if it is faster than all before
+        it.
         """
         made: list[TiledSchedule] = []
         are_few = self.searches.are_few

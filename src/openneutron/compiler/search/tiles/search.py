@@ -1,18 +1,21 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Search the segments of a schedule in tiles, and the tensors that stay in the memory of the NPU between segments.
 
-A tensor that is live between two segments is in the memory of the NPU whole, or in external memory. The segment that defines an external
-tensor stores the tensor, and each segment that reads the tensor loads it. As in the search for cascades, the best plan is a shortest path
-over cuts of the calls. A state of the path is a cut with the set of tensors that stay in the memory of the NPU. The best ``kept_states``
-states of each cut are kept, so that the search is a heuristic. The cycles of a segment are the larger of two sums: that of its iterations,
-with transfers in parallel to kernels, and that of all of its copies, including those of constants.
+A tensor that is live between two segments is either whole in the memory of the NPU, or in external memory. The segment
+that defines an external tensor stores it, and each segment that reads it loads it. As in the search for cascades, the
+best plan is a shortest path over cuts of the calls. A state of the path is a cut and the set of tensors that stay in
+the memory of the NPU there. Only the best ``kept_states`` states of each cut are kept (beam search), so that the search
+is a heuristic. The cycles of a segment are the larger of two sums: those of its iterations, with transfers in parallel
+to kernels, and those of all of its copies, including copies of constants.
 
-A graph is searched in several orders and several divisions of its calls, and most segments occur in all of these. Other segments, such
-as the layers of an encoder or the blocks of a residual network, differ only in names and in the values of their constants. The memory and
-the cycles of a segment depend on the kernels, parameters and views of its calls, on the tensors that are external, and on the other users
-of its tensors. Segments for which all of these are equal have the same ``Structure``.
+A graph is searched in several orders and several divisions of its calls, and most segments occur in all of these. Other
+segments, such as the layers of an encoder or the blocks of a residual network, differ only in names and in the values
+of their constants. The memory and the cycles of a segment depend on the kernels, parameters and views of its calls, on
+which tensors are external, and on the other users of its tensors. Segments that agree in all of these have the same
+``Structure`` and are evaluated once.
 
-``fastest_plan`` makes schedules with addresses and prefetch from the best plans. Between segments, copies can run in parallel to kernels.
+``fastest_plan`` makes schedules with addresses and prefetch from the best plans. Between segments, copies can run in
+parallel to kernels.
 """
 
 from __future__ import annotations
@@ -37,10 +40,10 @@ from openneutron.targets import Target
 
 @dataclass(slots=True, eq=False)
 class Forms:
-    """The forms of a segment: calls [first, end), with the storages ``external`` in external memory.
+    """The forms in which a segment can run: calls [first, end), with the storages ``external`` in external memory.
 
-    In one form, transfers run in each iteration, where the calls permit that. A segment of one call also has a form whose transfers all
-    run before or after the call.
+    In the first form, transfers run in each iteration, if the calls permit that. A segment of one call has another
+    form, in which all transfers run before or after the call.
     """
 
     streams: Streams
@@ -69,10 +72,10 @@ class Forms:
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """An evaluated candidate: the form ``number`` of a segment, in stripes of ``height`` rows.
+    """An evaluated candidate for a segment: the index of its form, and its stripe height in rows.
 
-    ``cycles`` and ``moving_cycles`` are the two results of ``Tiled.cycles``. ``peak_bytes`` is the memory of the NPU that the segment
-    takes.
+    ``cycles`` and ``moving_cycles`` are the two results of ``Tiled.cycles``. ``peak_bytes`` is the memory of the NPU
+    that the segment takes.
     """
 
     forms: Forms
@@ -89,9 +92,11 @@ class Evaluated:
 
 @dataclass(slots=True)
 class Structure:
-    """The evaluations that all segments of one structure share. ``forms`` are those of the first of these segments.
+    """A cache of the evaluations that all segments of one structure share. ``forms`` are those of the first of these
+    segments.
 
-    ``_peaks`` has the memory in bytes by form and stripe height. ``_evaluated`` has the candidates whose cycles are computed too.
+    ``_peaks`` has the memory in bytes by form and stripe height, and ``_evaluated`` the candidates whose cycles are
+    computed too.
     """
 
     forms: Forms
@@ -134,7 +139,8 @@ class Structure:
         return best
 
     def _within(self, number: int, height: int, budget: int) -> Evaluated | None:
-        """Return the candidate of a form and height; None, without a computation of cycles, if it takes more than ``budget`` bytes."""
+        """Return the candidate with this form and stripe height; None if it takes more than ``budget`` bytes (its
+        cycles are then not computed)."""
         key = number, height
         if self._peaks.get(key, 0) > budget:
             return None
@@ -150,15 +156,15 @@ class Structure:
 
 @dataclass(slots=True)
 class Choices:
-    """The results of the searches for a segment's fastest stripes. ``found`` has for each budget the limit of the search, in cycles, and
-    its result."""
+    """A cache of the fastest candidates of a segment. ``found`` has, for each budget, the limit of the search in
+    cycles, and its result."""
 
     structure: Structure
     found: dict[int, tuple[int, Evaluated | None]] = field(default_factory=dict)
 
 
 OF_VALUES = ("zero_point", "multiplier", "shift", "clamp_min", "clamp_max", "epsilon_high", "epsilon_low")
-"""The ends of the names of parameters that affect only values, and not cycles, rows or memory."""
+"""The endings of the names of those parameters that change only values, and no cycles, rows or memory."""
 
 Key = tuple[object, ...]
 
@@ -168,13 +174,14 @@ Names = tuple[str, ...]
 
 @dataclass(slots=True)
 class Segments:
-    """The choices of all segments so far, and the structures that segments share."""
+    """A cache of the searches of all segments so far, and of the structures that segments share."""
 
     _known: dict[Key, Choices] = field(default_factory=dict)
     _structures: dict[Key, Structure] = field(default_factory=dict)
     _numbers: dict[Key, int] = field(default_factory=dict)
     _lists: dict[int, tuple[Streams, list[tuple[int, Names]], dict[str, int]]] = field(default_factory=dict)
-    """For each ``Streams``, by its identity: the ``Streams``, the number and the storages of each call, and the number of each storage."""
+    """For each ``Streams``, by its identity: the object itself (so that it stays alive), the number and the storages of
+    each call, and the number of each storage."""
 
     def __len__(self) -> int:
         """Return the number of segments."""
@@ -197,10 +204,11 @@ class Segments:
         return found
 
     def _key(self, forms: Forms) -> Key:
-        """Return the key of a segment's structure: segments with equal keys have the same memory and cycles.
+        """Return the key of a segment's structure. Segments with equal keys have the same memory and cycles.
 
-        The key has the number of each call, and the place of each operand's storage in the order of first use. At its first use, a storage
-        adds its own number, whether it is external, and whether it has users before the segment and after it.
+        The key has the number of each call, and for each operand the index of its storage in the order of first use. At
+        its first use, a storage adds its own number, whether it is external, and whether it has users before and after
+        the segment.
         """
         _, calls, storages = self._lists.get(id(forms.streams)) or self._listed(forms.streams)
         pieces, places, key = forms.streams.base.pieces, dict[str, int](), list[object]()
@@ -217,10 +225,8 @@ class Segments:
         return tuple(key)
 
     def _listed(self, streams: Streams) -> tuple[Streams, list[tuple[int, Names]], dict[str, int]]:
-        """Return ``streams`` with a number for each of its calls and storages, for ``_lists``.
-
-        Calls or storages with equal numbers have the same effect on the memory and the cycles of a segment.
-        """
+        """Return the entry of ``_lists`` for ``streams``. Calls or storages with equal numbers have the same effect on
+        the memory and the cycles of a segment."""
         calls = []
         for call, rows in zip(streams.calls, streams.base.calls, strict=True):
             views = tuple((name, view.place) for name, view in call.views.items())
@@ -252,7 +258,8 @@ Part = tuple[int, int, frozenset[str], Evaluated]
 
 @dataclass(frozen=True, slots=True)
 class TilePlan:
-    """The segments of a schedule, in order. ``cycles`` are an estimate; ``external`` are the storages that any segment has externally."""
+    """The segments of a schedule, in order. ``cycles`` are an estimate. ``external`` are the storages that are in
+    external memory in any segment."""
 
     parts: tuple[Part, ...]
     cycles: int
@@ -272,8 +279,8 @@ class _Path:
 class TileSearch:
     """The search for plans in tiles of one list of calls.
 
-    No cascade has a call of ``cuts`` other than as its first. ``segments`` has the segments that were evaluated; several searches may
-    share them. No plan takes fewer than ``floor_bytes``.
+    A call of ``cuts`` can only be the first call of a cascade. ``segments`` caches evaluated segments; several searches
+    may share it. No plan takes fewer than ``floor_bytes``.
     """
 
     streams: Streams
@@ -307,21 +314,22 @@ class TileSearch:
         self.floor_bytes = max(map(self._least_bytes, range(len(calls))), default=0)
 
     def _most_saved(self, cut: int) -> int:
-        """Return the cycles of all loads, after a cut, of tensors that are live there. This is an upper bound of what a state saves."""
+        """Return the cycles that loading all tensors that are live at a cut takes after the cut. A state of the cut
+        can't save more cycles than these."""
         live = [piece for piece in self.streams.base.pieces.values() if piece.first < cut <= piece.last]
         sizes = [piece.size * sum(reader >= cut for reader in piece.readers) for piece in live]
         return fetch_cycles(sum(sizes), self.streams.target)
 
     def _least_bytes(self, position: int) -> int:
-        """Return a lower bound of the memory of all segments that have this call, in bytes.
+        """Return a lower bound of the memory, in bytes, of all segments that contain the call at ``position``.
 
-        The bound is the smallest piece of its constants and the rows of one tensor that a row of the output needs.
+        The bound is the smallest piece of its constants, and the rows of one tensor that one row of its output needs.
         """
         call = self.streams.base.calls[position]
         return call.piece_bytes + max((self.window_bytes(position, name) for name in call.reads), default=0)
 
     def window_bytes(self, position: int, name: str) -> int:
-        """Return a lower bound of the bytes of a tensor that are in memory while a call computes a row, for a compact copy."""
+        """Return a lower bound of the bytes of a tensor that a compact copy of it holds while a call computes one row."""
         streams, most = self.streams, 0
         call, by_rows = streams.calls[position], streams.base.calls[position].by_rows
         for operand, view in call.views.items():
@@ -345,8 +353,8 @@ class TileSearch:
     def plan(self, budget: int) -> TilePlan | None:
         """Return the fastest plan that is found for ``budget`` bytes of NPU memory; None if no plan is found.
 
-        The fastest states of a cut may leave too little memory for a later call. Where no plan is found, the path is therefore searched a
-        second time, which also keeps for each cut the state of the fewest staying bytes.
+        The fastest states of a cut may leave too little memory for a later call. So if no plan is found, the path is
+        searched a second time, and each cut then also keeps the state with the fewest bytes that stay.
         """
         if self.floor_bytes > budget:
             return None
@@ -463,7 +471,8 @@ class TileSearch:
     def _kinds(
         self, touched: frozenset[str], first: int, end: int, stays: frozenset[str]
     ) -> tuple[list[str], frozenset[str]]:
-        """Return the tensors that a segment defines for later ones, in ascending order of size, and those that must be external."""
+        """Return the tensors that a segment defines for later segments, smallest first, and the set of the tensors that
+        must be external."""
         pieces, defined, external = self.streams.base.pieces, [], []
         for name in touched:
             piece = pieces[name]
@@ -534,9 +543,10 @@ class _Border:
         return not isinstance(step, Loop) and self._moves(step, LOADS)
 
     def earliest(self, steps: Sequence[Step], index: int) -> int:
-        """Return the first place that the load at ``index`` may move to.
+        """Return the first index to which the load at ``index`` may move.
 
-        The load stays after loops, other loads, waits for loads, and steps that write its tensor or wait for a store of it.
+        The load must stay after loops, other loads, waits for loads, and steps that write its tensor or wait for a
+        store of it.
         """
         (load,) = calls_in(steps[index])
         tensor, place = self._of[self._calls[load].views["input"].tensor], index
@@ -550,7 +560,7 @@ class _Border:
         return place
 
     def latest(self, steps: Sequence[Step], index: int) -> int:
-        """Return the place of the first step that must stay after the wait for stores at ``index``."""
+        """Return the index of the first step that must not precede the wait for stores at ``index``."""
         stored = self._stored(steps, index)
         for at in range(index + 1, min(len(steps), index + 1 + TUNING.furthest_steps)):
             step = steps[at]
@@ -623,12 +633,13 @@ def fastest_plan(
     is_any: bool = False,
     is_again: bool = False,
 ) -> tuple[TiledSchedule | None, int]:
-    """Return the fastest schedule of one search, and the estimated cycles of its first plan.
+    """Return the fastest schedule of one search, and the estimated cycles of its first plan (0 if it has no plan).
 
-    The schedule is None if none fits ``budget`` bytes in fewer than ``limit`` cycles. The estimate is 0 without a plan. With ``is_medium``,
-    all plans are compared. With ``is_any``, the first schedule that is found is returned. ``is_again`` means that the calls are divided
-    again, and that the search ends as ``hidden_constants_ratio`` states. First fit gives each schedule its addresses. The exact search,
-    which takes longer, then places the fastest ``refined`` schedules again, or all if first fit places none and there is no ``limit``.
+    The schedule is None if none fits ``budget`` bytes in fewer than ``limit`` cycles. First fit gives each schedule its
+    addresses. The exact search, which takes longer, then places the ``refined`` fastest schedules again, or all of them
+    if first fit places none and there is no ``limit``. With ``is_medium``, all plans are compared. With ``is_any``, the
+    first schedule that is found is returned. ``is_again`` means that the calls are divided a second time, so that the
+    search ends as ``hidden_constants_ratio`` states.
     """
     best: TiledSchedule | None = None
     tried: list[tuple[_Unplaced, TiledSchedule | None]] = []
@@ -666,7 +677,7 @@ def _refined(tried: Sequence[tuple[_Unplaced, TiledSchedule | None]]) -> list[_U
 
 
 def _schedules(plan: TilePlan, storages: Storages) -> list[_Unplaced]:
-    """Return the schedules of a plan: the one of ``overlapped``, and the one of ``schedule_of`` if it is different."""
+    """Return the schedules of a plan that are tried: that of ``overlapped``, and that of ``schedule_of`` if it differs."""
     schedule, made = schedule_of(plan, storages)
     steps = dict.fromkeys((overlapped(schedule, made).steps, schedule.steps))
     return [_Unplaced(replace(schedule, steps=each), made) for each in steps]
@@ -691,7 +702,7 @@ def _with_constants(
 
 
 def _least(use: ConstantUse, schedule: Schedule, made: Storages) -> Item:
-    """Return a buffer for the constants of a call, or for those of its smallest piece."""
+    """Return a buffer of the size of a call's constants, or of those of its smallest piece if the call can be divided."""
     size = Cuttable(schedule.calls[use.call], made).piece_bytes(1) if use.blocks > 1 else use.size
     return Item(f"constants of call {use.call}", size, use.first, use.last)
 

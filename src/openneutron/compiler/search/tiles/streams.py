@@ -48,10 +48,10 @@ _MOVE = next(row.name for row in KERNELS if row.is_transfer)
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """A copy of a view's bytes in the memory of the NPU.
+    """A copy, in the memory of the NPU, of the bytes of a view.
 
-    ``outer`` and ``inner`` are the views of the transfer, in external memory and in the copy. ``view`` is the kernel's view of the copy.
-    ``by_rows`` states whether row r of the view is row r of the copy.
+    ``outer`` and ``inner`` are the two views of the transfer: in external memory, and in the copy. ``view`` is the view
+    of the copy that the kernel uses. ``by_rows`` states whether row r of that view is row r of the copy.
     """
 
     outer: View
@@ -66,10 +66,11 @@ class Copied:
 
 
 def compact(view: View, tensor: str) -> Copied:
-    """Return a compact copy of the bytes of a view, in the tensor ``tensor``.
+    """Return a compact copy of the bytes of a view, as the tensor named ``tensor``.
 
-    The outermost axis of the copy is that of rows, and the copy has no bytes that the kernel does not touch. A row of a planar image has a
-    line of each plane. Where the strides of a view do not permit such a copy, the copy has all bytes from the view's first to its last.
+    The outermost axis of the copy is that of rows, and the copy has no bytes that the kernel does not access. A row of
+    a planar image consists of one line of each plane. If the pitches of the view do not permit such a copy, the copy
+    has all bytes from the view's first to its last.
     """
     size = view.element_bytes
     moved = [axis for axis in range(4) if view.pitches[axis] and view.extents[axis] > 1]
@@ -164,7 +165,7 @@ class Streamed:
 
 @dataclass(frozen=True, slots=True)
 class Tiled:
-    """A segment in stripes, with the progress of its calls."""
+    """A segment in stripes. ``done`` has the progress of its calls: the rows that are done after each iteration."""
 
     streamed: Streamed
     stripes: Stripes
@@ -175,7 +176,8 @@ class Tiled:
         return self.stripes.peak_bytes
 
     def cycles(self) -> tuple[int, int]:
-        """Return the modelled cycles of the segment, with transfers in parallel to kernels, and the cycles of only its transfers."""
+        """Return the modelled cycles of the segment with transfers in parallel to kernels, and the cycles of its
+        transfers alone."""
         found = self.streamed.segment
         count = len(next(iter(self.done.values())))
         computing, moved = [0] * count, [0] * count
@@ -193,7 +195,8 @@ class Tiled:
 
 @dataclass(slots=True)
 class Streams:
-    """The segments with streams of a list of calls. ``storages`` are those before ``in_place``, since any tensor may be external."""
+    """The segments with transfers of a list of calls. ``storages`` are those before ``in_place``, since any tensor may
+    be external."""
 
     calls: Sequence[KernelCall]
     storages: Storages
@@ -206,10 +209,11 @@ class Streams:
         self.base = network(self.calls, self.storages, self.target, True, True)
 
     def streamed(self, first: int, end: int, external: frozenset[str], whole: bool = False) -> Streamed | None:
-        """Return the segment of calls [first, end) with the storages ``external`` in external memory.
+        """Return calls [first, end) with their transfers, for the storages ``external`` in external memory.
 
-        Return None if the calls can't run by rows, or need a tensor whose parts are in both memories. With ``whole``, which is for a
-        segment of one call, all transfers are made before or after the call."""
+        Return None if the calls can't run by rows, or need a tensor of which parts are in both memories. With
+        ``whole``, which is for a single call, all transfers run before or after the call.
+        """
         return _Builder(self, first, end, external).streamed(whole)
 
     def rows_of(self, position: int, views: Mapping[str, View], pieces: Mapping[str, Piece]) -> CallRows:
@@ -240,7 +244,8 @@ class Streams:
 
 
 def _nowhere(name: str) -> Piece:
-    """Return a storage in external memory for the search of cascades: it takes 0 bytes and is live before and after the segment."""
+    """Return a piece for a storage in external memory, as the search for cascades sees it: 0 bytes, and live before and
+    after the segment."""
     return Piece(name, 0, -1, AFTER, (), (), 0, 0, False)
 
 
@@ -284,7 +289,8 @@ class _Builder:
         return Streamed(found, len(ahead), len(late), before, behind, self.copies, whole)
 
     def _copy(self, position: int, name: str, view: View, storage: str) -> bool:
-        """Replace the external storage of the operand ``name`` by a copy. Return False if its parts would be in both memories."""
+        """Replace the external storage of operand ``name`` by a copy in the memory of the NPU. Return False if parts of
+        it would be in both memories."""
         base, call = self.streams.base.pieces[storage], self.streams.calls[position]
         written = [p for p in base.writers if self.first <= p < self.end]
         read = [p for p in base.readers if self.first <= p < self.end]
@@ -301,7 +307,8 @@ class _Builder:
         return complete or not call.writes(name) or self._store_part(view, storage)
 
     def _updated(self, position: int, name: str, view: View, storage: str) -> bool:
-        """Replace an operand by a copy of its whole storage, which the call updates in place. Return False if the operand is only a part.
+        """Replace an operand by a copy of its whole storage, which the call updates in place. Return False if the
+        operand is only a part of its storage.
 
         Example: in a graph with states as inputs and outputs, a recurrent layer updates a state in an output.
         """
@@ -341,7 +348,8 @@ class _Builder:
         )
 
     def _whole(self, storage: str, base: Piece, complete: bool) -> None:
-        """Add a copy of a whole storage that the segment defines and reads. Add its store if it is used later and ``complete``.
+        """Add a copy of a whole storage that the segment both defines and reads. Add a transfer that stores it if it is
+        used later and ``complete``.
 
         ``complete`` states that the segment defines all parts of the storage.
         """
@@ -366,7 +374,8 @@ class _Builder:
         return True
 
     def _store_part(self, view: View, storage: str) -> bool:
-        """Add the store of a view that the segment also reads. Return False if other calls write bytes between those of the view."""
+        """Add a transfer that stores a view that the segment also reads. Return False if other calls write bytes
+        between those of the view."""
         copied = compact(view, f"{storage}>")
         if copied.size_bytes != view.size_bytes:
             return False
@@ -432,7 +441,8 @@ def tiled(streamed: Streamed, height: int) -> Tiled:
 
 
 def lagged(done: Mapping[int, Sequence[int]], streamed: Streamed) -> dict[int, list[int]]:
-    """Return the progress of all calls, with loads one iteration before the kernels and stores one iteration after them."""
+    """Return the progress of all calls, shifted so that loads run one iteration before the kernels and stores one
+    iteration after them."""
     ahead, behind = int(streamed.loads > 0), int(streamed.stores > 0)
     count = len(streamed.calls)
     made = {}
@@ -444,9 +454,9 @@ def lagged(done: Mapping[int, Sequence[int]], streamed: Streamed) -> dict[int, l
 
 
 def steps_of(made: Tiled, numbers: Mapping[int, int], before: Sequence[int], behind: Sequence[int]) -> list[Step]:
-    """Return the steps of a segment: whole loads, iterations, whole stores.
+    """Return the steps of a segment: transfers of whole tensors, the iterations, and transfers of whole tensors again.
 
-    ``numbers``, by position in the segment, ``before`` and ``behind`` are the numbers of the calls in the schedule.
+    ``numbers`` (by position in the segment), ``before`` and ``behind`` are the numbers of the calls in the schedule.
     """
     streamed = made.streamed
     steps: list[Step] = [*(Whole(number) for number in before), *([Wait(LOADS)] if before else [])]
