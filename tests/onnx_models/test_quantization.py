@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,11 @@ import torch  # noqa: E402
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 from onnx.reference import ReferenceEvaluator  # noqa: E402
 
-import openneutron.pytorch  # noqa: E402, F401
+import openneutron  # noqa: E402
+import openneutron.pytorch  # noqa: E402
 from openneutron.errors import InvalidModelError  # noqa: E402
 from openneutron.pytorch.onnx.read import module_of  # noqa: E402
-from tests.onnx_models.made import model, random  # noqa: E402
+from tests.onnx_models.made import model, random, saved  # noqa: E402
 
 Array = np.ndarray[Any, Any]
 
@@ -146,6 +148,59 @@ def test_a_batch_normalization_of_quantized_values_is_a_convolution_of_one_point
     both = ["quantize_per_tensor", "dequantize_per_tensor"]
     assert operators(made) == [*both, "dequantize_per_channel", convolution, *both]
     np.testing.assert_allclose(results(made, x)[0], ReferenceEvaluator(made).run(None, {"x": x})[0], atol=0.0501)
+
+
+def test_a_channel_whose_weights_are_0_keeps_its_bias(tmp_path: Path) -> None:
+    """The unit of a bias is tiny there: 1 would be beyond int32."""
+    nodes = [
+        node("QuantizeLinear", "x s z", "q"),
+        node("DequantizeLinear", "q s z", "a"),
+        node("BatchNormalization", "a scale bias mean variance", "b", epsilon=1e-3),
+        node("QuantizeLinear", "b s z", "c"),
+        node("DequantizeLinear", "c s z", "d"),
+        node("DequantizeLinear", "w ws", "real", axis=0),
+        node("Conv", "d real wb", "e"),
+        node("QuantizeLinear", "e s z", "f"),
+        node("DequantizeLinear", "f s z", "y"),
+    ]
+    constants = {
+        "s": np.float32(0.05), "z": np.int8(3), "scale": np.array([1e-30, 0.0, -1.3], np.float32),
+        "bias": np.array([1, -2, 0.5], np.float32), "mean": np.zeros(3, np.float32), "variance": np.ones(3, np.float32),
+        "w": np.array([[0, 0, 0], [100, 0, 50]], np.int8).reshape(2, 3, 1, 1), "ws": np.array([1e-20, 0.01], np.float32),
+        "wb": np.array([-1.5, 0.25], np.float32),
+    }  # fmt: skip
+    made, x = model(nodes, {"x": [1, 3, 4, 4]}, ["y"], constants), random(1, 3, 4, 4)
+    compiled = openneutron.compile(saved(tmp_path, made), calibration=[(torch.from_numpy(x),)])
+    found = np.asarray(compiled.run(torch.from_numpy(x))[0])
+    np.testing.assert_allclose(found, ReferenceEvaluator(made).run(None, {"x": x})[0], atol=0.0501)
+    np.testing.assert_allclose(found[0, 0], -1.5, atol=1e-6)
+
+
+FLOATS_BETWEEN = [
+    (node("Pow", "a two", "b"), ["mul"]),
+    (node("Pow", "a half", "b"), ["sqrt"]),
+    (node("ReduceL2", "a axes", "b", keepdims=1), ["mul", "sum", "sqrt"]),
+    (node("BatchNormalization", "a g g g g", "b"), ["mul", "add"]),
+]
+
+
+@pytest.mark.parametrize(("between", "wanted"), FLOATS_BETWEEN)
+def test_floats_of_a_quantized_graph_need_no_operator_that_executorch_lacks(
+    between: onnx.NodeProto, wanted: list[str]
+) -> None:
+    nodes = [
+        node("QuantizeLinear", "x s z", "q"),
+        node("DequantizeLinear", "q s z", "a"),
+        between,
+        node("ReduceMean", "b axes", "y"),
+    ]
+    constants = {
+        "s": np.float32(0.05), "z": np.int8(-128), "two": np.float32(2), "half": np.float32(0.5), "axes": np.array([-1]),
+        "g": np.linspace(0.5, 2, 6, dtype=np.float32),
+    }  # fmt: skip
+    made, x = model(nodes, {"x": [2, 6]}, ["y"], constants), np.abs(random(2, 6))
+    assert operators(made) == ["quantize_per_tensor", "dequantize_per_tensor", *wanted, "mean"]
+    np.testing.assert_allclose(results(made, x)[0], ReferenceEvaluator(made).run(None, {"x": x})[0], rtol=1e-5)
 
 
 @pytest.mark.parametrize("kind", [np.uint8, np.uint16])

@@ -423,7 +423,7 @@ def _adaptive_average(node: NodeView, x: Tensor) -> Values:
 def _find_quantized_scale(importer: Importer, node: NodeView, inputs: tuple[str, ...]) -> Idiom | None:
     """Find a batch normalization that reads quantized values, which onnxruntime's quantizer leaves where no convolution is in front."""
     source, parameters = inputs[0], inputs[1:5]
-    if _made_by(importer, source, "DequantizeLinear") is None or importer.shapes[source].dim() not in _CONVOLUTIONS:
+    if _made_by(importer, source, "DequantizeLinear") is None:
         return None
     if node.get("training_mode", 0) or not all(name in importer.constants for name in parameters):
         return None
@@ -445,7 +445,14 @@ _CONVOLUTIONS = {3: F.conv1d, 4: F.conv2d}
 
 @converts("ChannelScale", constants=(1,), domain=OWN)
 def _channel_scale(node: NodeView, x: Tensor, factors: np.ndarray[Any, Any], offsets: Tensor) -> Values:
-    """Return a depthwise convolution of one point, whose only weight in a channel is exactly the channel's factor."""
+    """Return a depthwise convolution of one point, whose only weight in a channel is exactly the channel's factor.
+
+    Without an axis of positions, a product and a sum of floats.
+    """
+    if x.dim() not in _CONVOLUTIONS:
+        along = [-1, *[1] * (x.dim() - 2)]
+        real = node.constant("factors", factors.astype(np.float32).reshape(along))
+        return x * real + (offsets.reshape(along) if x.dim() > 2 else offsets)
     scales = np.maximum(np.abs(factors) / _LARGEST_WEIGHT, np.finfo(np.float32).tiny).astype(np.float32)
     stored = (np.sign(factors) * _LARGEST_WEIGHT).astype(np.int8).reshape(-1, *[1] * (x.dim() - 1))
     weights = torch.ops.quantized_decomposed.dequantize_per_channel(
@@ -455,3 +462,50 @@ def _channel_scale(node: NodeView, x: Tensor, factors: np.ndarray[Any, Any], off
         *(0, -_LARGEST_WEIGHT, _LARGEST_WEIGHT, torch.int8),
     )
     return _CONVOLUTIONS[x.dim()](x, weights, offsets, groups=len(scales))
+
+
+# -- powers between floats of a quantized graph ---------------------------------------------------------------------------
+
+
+@_ends("Pow")
+def _find_power_of_floats(importer: Importer, node: NodeView, inputs: tuple[str, ...]) -> Idiom | None:
+    """Find a power in a quantized graph that nothing quantizes, such as in an RMSNormalization. ExecuTorch can't write a program with a power."""
+    exponent = importer.constants.get(inputs[1])
+    if exponent is None or exponent.size != 1 or exponent.ndim > importer.shapes[inputs[0]].dim():
+        return None
+    read = float(exponent.reshape(()))
+    if read not in _POWERS or not _is_between_floats(importer, node):
+        return None
+    return Idiom("PowerOfFloats", {"exponent": read}, inputs[:1])
+
+
+@_ends("ReduceL2")
+def _find_norm_of_floats(importer: Importer, node: NodeView, inputs: tuple[str, ...]) -> Idiom | None:
+    """Find a norm in a quantized graph, which PyTorch makes of powers."""
+    if not _is_between_floats(importer, node) or not all(name in importer.constants for name in inputs[1:] if name):
+        return None
+    axes = tuple(int(axis) for axis in importer.constants[inputs[1]]) if inputs[1:] and inputs[1] else node.get("axes")
+    return Idiom("NormOfFloats", {"axes": axes, "keepdims": node.get("keepdims", 1)}, inputs[:1]) if axes else None
+
+
+def _is_between_floats(importer: Importer, node: NodeView) -> bool:
+    """Return whether the graph is quantized, and the result of a node is not: no table between both quantizations takes the node's place."""
+    if not any(step.node.operator == "DequantizeLinear" for step in importer.steps):
+        return False
+    return "QuantizeLinear" not in importer.readers(node.names[0])
+
+
+_POWERS: dict[float, Callable[[Tensor], Tensor]] = {
+    2.0: lambda x: x * x, 3.0: lambda x: x * x * x, 4.0: lambda x: (x * x) * (x * x), 0.5: torch.sqrt, -0.5: torch.rsqrt,
+    -1.0: torch.reciprocal, -2.0: lambda x: torch.reciprocal(x * x),
+}  # fmt: skip
+
+
+@converts("PowerOfFloats", domain=OWN)
+def _power_of_floats(node: NodeView, x: Tensor) -> Values:
+    return _POWERS[node.get("exponent")](x)
+
+
+@converts("NormOfFloats", domain=OWN)
+def _norm_of_floats(node: NodeView, x: Tensor) -> Values:
+    return torch.sqrt(torch.sum(x * x, node.get("axes"), bool(node.get("keepdims"))))

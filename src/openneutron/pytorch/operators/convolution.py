@@ -25,6 +25,7 @@ from openneutron.pytorch.operators.annotations import AnnotationRule, ScaleMap, 
 from openneutron.pytorch.operators.rules.context import Context, Shape, Value, ends_of, take
 from openneutron.pytorch.operators.rules.tables import Layout, decomposes, lowers
 
+Array = np.ndarray[Any, Any]
 Triple = Sequence[int]
 
 
@@ -300,6 +301,7 @@ def convolution(node: Node, context: Context) -> Value | Reject:
     source, padding = padded(context, context.nhwc(data), window, shape[2:])
     quant = context.results.quant(node)
     weights = context.arranged(weight, IHWO_OF_DEPTHWISE if depthwise else OHWI)
+    weights = weights_for_bias(context, given["bias"], source, weights)
     name = context.emit(
         "depthwise_conv_2d" if depthwise else "conv_2d",
         (source, weights, bias_of(context, given["bias"], source, weights, filters)),
@@ -355,25 +357,53 @@ def bias_of(context: Context, node: Any, source: str, weights: str, filters: int
     if node is None:
         zeros = np.zeros(filters, dtype)
         return context.add_constant(f"{weights}_bias", zeros, _bias_quant(weight, data))
-    stem = node.name
-    if node in context.constants:
-        value: np.ndarray = context.constants.array(node).reshape(-1)
-        real = value.astype(np.float64)
-    else:
-        bias = context.value(node)
-        tensor = context.tensors[context.settled(bias).tensor]
-        if tensor.data is None or tensor.quant is None:
-            raise Rejected("its bias is computed at run time; it must be constant")
-        value = tensor.data.reshape(-1)
-        own = np.asarray(tensor.quant.scales, np.float64)
-        if tensor.dtype is DType.INT32 and np.allclose(own, scales, rtol=BIAS_SCALE_TOLERANCE, atol=0):
-            return context.add_constant(f"{stem}_bias", value.astype(dtype), _bias_quant(weight, data))
-        real = (value.astype(np.float64) - np.asarray(tensor.quant.zero_points)) * own
+    value, real, own = _real_bias(context, node)
+    if value.dtype == np.int32 and own is not None and np.allclose(own, scales, rtol=BIAS_SCALE_TOLERANCE, atol=0):
+        return context.add_constant(f"{node.name}_bias", value.astype(dtype), _bias_quant(weight, data))
     if value.size != filters:
         raise Rejected(f"its bias has {value.size} values for {filters} output channels")
     limit = LARGEST_BIAS[DType(dtype.name)]
     steps = np.clip(np.rint(real / scales), -limit - 1, limit)
-    return context.add_constant(f"{stem}_bias", steps.astype(dtype), _bias_quant(weight, data))
+    return context.add_constant(f"{node.name}_bias", steps.astype(dtype), _bias_quant(weight, data))
+
+
+def _real_bias(context: Context, node: Any) -> tuple[Array, Array, Array | None]:
+    """Return a constant bias as it is stored, its real values, and its scales; None for the scales of a float bias."""
+    if node in context.constants:
+        value: Array = context.constants.array(node).reshape(-1)
+        return value, value.astype(np.float64), None
+    tensor = context.tensors[context.settled(context.value(node)).tensor]
+    if tensor.data is None or tensor.quant is None:
+        raise Rejected("its bias is computed at run time; it must be constant")
+    value, own = tensor.data.reshape(-1), np.asarray(tensor.quant.scales, np.float64)
+    return value, (value.astype(np.float64) - np.asarray(tensor.quant.zero_points)) * own, own
+
+
+def weights_for_bias(context: Context, node: Any, source: str, weights: str) -> str:
+    """Return the weights, with larger scales in channels whose bias would exceed its type.
+
+    The unit of a bias is input scale times weight scale, which is tiny for a channel of weights near 0. A weight's rounding to the larger scale
+    changes a product by at most 2**-23 of the bias.
+    """
+    here, data = context.tensors[weights], context.tensors[source].quant
+    if node is None or data is None or here.quant is None or here.data is None or any(here.quant.zero_points):
+        return weights
+    dtype = DType.INT64 if context.tensors[source].dtype is DType.INT16 else DType.INT32
+    _, real, _ = _real_bias(context, node)
+    scales = np.asarray(here.quant.scales, np.float64)
+    least = np.abs(real) / (LARGEST_BIAS[dtype] * data.scale)
+    if not here.quant.per_channel:
+        least = least.max(keepdims=True)
+    if least.shape != scales.shape or not (least > scales).any():
+        return weights
+    wider = np.maximum(scales, 2 * least * (least > scales))
+    axis = here.quant.axis or 0
+    along = [-1 if index == axis else 1 for index in range(here.data.ndim)]
+    stored = np.rint(here.data * (scales / wider).reshape(along if here.quant.per_channel else [1])).astype(
+        here.data.dtype
+    )
+    quant = per_channel(wider, axis) if here.quant.per_channel else per_tensor(float(wider[0]), 0)
+    return context.add_constant(f"{weights}_for_bias", stored, quant)
 
 
 def _bias_quant(weight: QuantParams, data: QuantParams) -> QuantParams:
@@ -420,6 +450,7 @@ def conv_transpose(node: Node, context: Context) -> Value | Reject:
         spread = _each(lambda taps, more, step: taps + max(0, more - step + 1), spread, behind, stride)
         padding = "VALID"
     weights = _weights(context, weight, given["groups"], spread, dilation)
+    weights = weights_for_bias(context, given["bias"], source, weights)
     quant, filters = context.results.quant(node), shape[1]
     stored = (shape[0], *whole, filters)
     name = context.emit(

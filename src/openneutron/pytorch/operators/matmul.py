@@ -14,7 +14,7 @@ from torch.fx import Node
 
 from openneutron.pytorch.graph.program import Reject, Rejected, arguments_of, shape_of
 from openneutron.pytorch.operators.annotations import MASKED
-from openneutron.pytorch.operators.convolution import bias_of
+from openneutron.pytorch.operators.convolution import bias_of, weights_for_bias
 from openneutron.pytorch.operators.elementwise import times
 from openneutron.pytorch.operators.rules.context import Context, Shape, Value, lies_as, plain
 from openneutron.pytorch.operators.rules.tables import KEPT, Keep, Layout, always, decomposes, lowers
@@ -268,6 +268,7 @@ def _linear(node: Node, context: Context, data: Any, weight: Value, bias: Any) -
     value = context.value(data)
     source, weights, order = _features_last(context, value, weights)
     stored = tuple(shape[axis] for axis in order)
+    weights = weights_for_bias(context, bias, source, weights)
     inputs = (source, weights, bias_of(context, bias, source, weights, shape[-1]))
     name = context.emit(
         "fully_connected",
