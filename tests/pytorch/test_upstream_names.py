@@ -8,11 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
-from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
-
-from openneutron import litert
-from openneutron.errors import InvalidTargetError
 from openneutron.pytorch.aten_passes.convert_div_to_mul import ConvertDivToMulPass
 from openneutron.pytorch.aten_passes.convert_scalar_to_attr import ConvertScalarToAttrPass
 from openneutron.pytorch.aten_passes.fuse_batch_norm_with_conv_pass import FuseBatchNormWithConvPass
@@ -23,6 +18,11 @@ from openneutron.pytorch.aten_passes.simulated_linear_bn_fusion_passes import (
     AddSimulatedLinearBatchNormFusionQATPass,
     RemoveSimulatedLinearBatchNormFusionQATPass,
 )
+from torch import nn
+from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+
+from openneutron import litert
+from openneutron.errors import InvalidTargetError
 from openneutron.pytorch.backend import edge_helper
 from openneutron.pytorch.backend.custom_delegation_options import CustomDelegationOptions
 from openneutron.pytorch.backend.neutron_converter_manager import NeutronConverterManager
