@@ -40,7 +40,7 @@ TOOLS := ca-certificates ccache clang g++ g++-aarch64-linux-gnu gcc gcc-aarch64-
     libc6-dev-riscv64-cross libclang-rt-dev libnewlib-arm-none-eabi nodejs qemu-system-arm qemu-user
 AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 
-.PHONY: help demo check test prepared soak tools lint warnings cortex_m33 bench docs wheel dist lib pages generate clean distclean
+.PHONY: help demo check test prepared collected soak tools lint warnings cortex_m33 bench docs wheel dist lib pages generate clean distclean
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -67,7 +67,7 @@ LAUNCHER := $(if $(CCACHE),-DCMAKE_C_COMPILER_LAUNCHER=$(CCACHE))
 BUILD := $(if $(CI),CMAKE_ARGS="$(WERROR) $(LAUNCHER)" CCACHE_DIR=$(abspath build/ccache) CCACHE_NOHASHDIR=true CCACHE_BASEDIR=$(CURDIR))
 
 # The tests build for the Cortex-M33 with both compilers, -Os and -O2, and CMake's flags: cortex_m33 would do so once more.
-test: $(VENV)/.suites prepared lint warnings $(TRACE_PROCESSOR)
+test: $(VENV)/.suites prepared lint warnings $(TRACE_PROCESSOR) $(if $(CI),collected)
 	$(BUILD) OPENNEUTRON_BUILT=$(BUILT) $(PYTEST)
 
 # pip installs with one processor; the other one compiles meanwhile what the tests need. Each run has a folder of its own for
@@ -76,6 +76,11 @@ BUILT := $(abspath build/built)
 prepared: $(VENV)/.cmake
 	@rm -rf $(BUILT)
 	$(ALONE) OPENNEUTRON_BUILT=$(BUILT) PYTHONPATH=src $(BIN)/python -m tests.support.prepared
+
+# In CI no module has bytecode yet: one process compiles those that the tests import, or each process of the tests would.
+collected: $(VENV)/.suites
+	@mkdir -p build
+	$(ALONE) OMP_NUM_THREADS=1 $(BIN)/python -m pytest --collect-only --quiet --quiet >build/collected.txt || { cat build/collected.txt; exit 1; }
 
 $(TRACE_PROCESSOR):
 	@if command -v npm >/dev/null; then \
