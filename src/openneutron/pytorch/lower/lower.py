@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Lower units of edge operators, and a partition's inputs, outputs and states, to a graph.
+"""Lower edge operators, and the inputs, outputs and states of a partition, to a ``Graph``.
 
-The partitioner lowers the whole program to learn which units can be lowered, and each partition as the backend will; the backend
-lowers the partition to compile it. All three call the same function.
+The partitioner lowers the whole program to learn which units it can delegate, and then lowers each partition. The backend lowers the
+partition to compile it. All of these calls use the same functions. A unit is a set of nodes that are delegated together (``lower.units``).
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ LITERT_OF = {
     "upsample_nearest2d": "resize_nearest_neighbor",
     "reflection_pad2d": "mirror_pad",
 }
-"""The name of an operator's row in the operator table by the ATen name, for operators whose names differ."""
+"""The names of rows in the operator table (``ops``) by the names of ATen operators, where the two differ."""
 
 COMPUTED_WEIGHTS = Reject("its weights are computed at run time; they must be constant")
 
@@ -96,7 +96,7 @@ NO_KERNEL_PLANNED = {
     **dict.fromkeys(("topk", "sort", "argsort", "kthvalue", "median", "mode"), Reject(_ORDERS, _WITHOUT_ORDER)),
     **dict.fromkeys(("nonzero", "masked_select", "unique", "unique2"), COUNTED_AT_RUN_TIME),
 }
-"""The reasons for operators that no kernel is planned for."""
+"""The reasons for operators for which no kernel is planned, by the operator's name."""
 
 
 def no_rule(node: Node) -> Reject:
@@ -125,16 +125,16 @@ def no_rule(node: Node) -> Reject:
 
 
 def stays_whole(node: Node) -> Reject | None:
-    """Return the noted reason why an operator that PyTorch can decompose was quantized neither whole nor in pieces, or None.
+    """Return the reason that was noted for a decomposable operator that could be quantized neither whole nor decomposed, or None.
 
-    ``node``: the operator, or one of its pieces.
+    ``node``: the operator, or a node of its decomposition.
     """
     why = node.meta.get("custom", {}).get(STAYS_WHOLE)
     return None if why is None else Reject(*why)
 
 
 def not_quantized(node: Node) -> Reject:
-    """Return the reason why a node is not quantized, as far as the node and its operands show it."""
+    """Return the reason why a node is not quantized, derived from the node and its operands alone."""
     against = objection(node) or (_computed_weights(node) if op_name(node) == "aten.convolution.default" else None)
     if against is not None:
         return against
@@ -161,7 +161,7 @@ def not_quantized(node: Node) -> Reject:
 
 
 def _computed_weights(node: Node) -> Reject | None:
-    """Return a reason against a convolution whose weights are computed or an input of the model, or None."""
+    """Return a reason against a convolution whose weights are computed or are an input of the model, or None for other nodes."""
     weight = node.args[1]
     while isinstance(weight, Node) and (is_dequantize(weight) or is_quantize(weight)):
         weight = weight.args[0]
@@ -169,7 +169,7 @@ def _computed_weights(node: Node) -> Reject | None:
 
 
 def left_float(node: Node) -> bool:
-    """Return whether NeutronQuantizer saw the operator, or its origin, and did not quantize it."""
+    """Return whether NeutronQuantizer examined the operator, or the one that it was made from, and left it float."""
     return bool(node.meta.get("custom", {}).get(LEFT_FLOAT))
 
 
@@ -178,10 +178,10 @@ RULE = "states"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StateNodes:
-    """A buffer that can be a state.
+    """A buffer that a partition can keep as its state between runs.
 
-    buffer: its placeholder. reads: the quantize nodes that read it. update: the quantize node of its new value. write: the dequantize
-    node that reads ``update`` and that the program's signature names.
+    buffer: the buffer's placeholder. reads: the quantize nodes that read it. update: the quantize node of its new value. write: the
+    dequantize node that reads ``update`` and that the program's signature names.
     """
 
     target: str
@@ -192,17 +192,17 @@ class StateNodes:
 
     @property
     def outside(self) -> tuple[Node, ...]:
-        """Return the nodes that belong to the partition that has the state, but to no unit."""
+        """Return the nodes that belong to the partition with this state, but to no unit."""
         return (*self.reads, self.write)
 
     def is_within(self, nodes: Collection[Node]) -> bool:
-        """Return whether only these nodes read and write the buffer."""
+        """Return whether only nodes in ``nodes`` read and write the buffer."""
         return self.update in nodes and all(user in nodes for read in self.reads for user in read.users)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class States:
-    """The buffers that a program changes: those that a partition can keep, and reasons for the others."""
+    """The buffers that a program updates: those that a partition can keep, and the others with the reasons."""
 
     found: tuple[StateNodes, ...] = ()
     refused: tuple[tuple[Node, Reject], ...] = ()
@@ -212,7 +212,7 @@ NO_STATES = States()
 
 
 def states_of(program: ExportedProgram, constants: Constants) -> States:
-    """Return the buffers that a program changes: those that can be states, and the others with reasons."""
+    """Return the buffers that a program updates: those that a partition can keep as states, and the others with the reasons."""
     signature = program.graph_signature
     nodes = {node.name: node for node in program.graph_module.graph.nodes}
     buffers = {target: name for name, target in signature.inputs_to_buffers.items()}
@@ -251,7 +251,7 @@ def _objection(buffer: Node, write: Node, constants: Constants) -> str | None:
 def lowered_state(state: StateNodes, context: Context, constants: Constants) -> State | None:
     """Return the graph's state for a buffer, or None if no node of the graph reads the buffer.
 
-    The new value gets the layout of the old one. The first value is that of the buffer, or zero bytes if it is not known yet.
+    The new value has the layout of the old one. The initial value is that of the buffer, or zeros if it is unknown.
     """
     read = state.reads[0]
     if read not in context.inputs:
@@ -284,25 +284,25 @@ class PartitionTensor:
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """A partition as a graph; ``inputs`` and ``outputs`` are in the graph's order."""
+    """A partition as a ``Graph``. ``inputs`` and ``outputs`` are in the order of the graph's."""
 
     graph: Graph
     inputs: tuple[PartitionTensor, ...]
     outputs: tuple[PartitionTensor, ...]
     owners: Mapping[str, Node] = field(default_factory=dict, repr=False)
-    """The edge node that each of the graph's nodes was made for, by its result."""
+    """For each node of the graph, the edge node that it was made for. The key is the name of the node's result."""
     values: Mapping[str, Value] = field(default_factory=dict, repr=False)
-    """The values that quantize nodes inside the partition store, by the names of these nodes, with the tensors that hold them."""
+    """The results of quantize nodes inside of the partition, by the node's name, each with the tensor that holds it."""
 
     @property
     def moves_nothing(self) -> bool:
-        """Return whether the graph only renames its inputs."""
+        """Return whether the graph only passes inputs on under other names."""
         return all(node.op == "reshape" for node in self.graph.nodes)
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The node that prevents the lowering of its unit or partition, with the reason."""
+    """The node because of which its unit or partition can't be lowered, and the reason."""
 
     node: Node
     reject: Reject
@@ -311,8 +311,8 @@ class Refusal:
 class Lowering:
     """Lowers units one after the other into one graph.
 
-    transpose_on_npu: the graph transposes contiguous NCHW inputs and outputs. Otherwise they are NHWC in the graph, and the
-    runtime transposes them.
+    transpose_on_npu: whether the graph transposes contiguous NCHW inputs and outputs. False: they are NHWC in the graph, and the runtime
+    transposes them.
     """
 
     def __init__(
@@ -347,7 +347,7 @@ class Lowering:
         return lowering
 
     def lower_unit(self, unit: Unit) -> Refusal | None:
-        """Add all nodes of the unit to the graph and return None. If one can't be lowered, add nothing and return its refusal."""
+        """Add all nodes of a unit to the graph and return None. If a node can't be lowered, add nothing and return its refusal."""
         functions = functions_of(unit.nodes, self.constants)
         tables = {
             node: function
@@ -408,8 +408,11 @@ class Lowering:
         return None
 
     def _scaled(self, function: Function, data: Value, quant: QuantParams) -> Value | None:
-        """Add the product with a number that an int16 function is, or return None. A product is rounded once; the lines of an int16 table,
-        whose ends are rounded too, are a step off for a quarter of the values."""
+        """Add a multiplication if an int16 function multiplies by a constant, and return the result. Return None for any other function.
+
+        A multiplication rounds once. Linear interpolation in an int16 table, whose entries are rounded too, would be one step off for a
+        quarter of the values.
+        """
         context, factor = self.context, factor_of(function, self.constants)
         if factor is None or abs(factor) * context.quant(data).scale >= FACTOR_STEPS * quant.scale:
             return None
@@ -420,8 +423,10 @@ class Lowering:
         )
 
     def why_not(self, node: Node) -> Reject | None:
-        """Return a reason against a node for itself, or None: the user keeps it float, it has no rule, or its inputs are not
-        quantized."""
+        """Return a reason against a node that holds whatever its rule does, or None.
+
+        The user keeps the node float, or it has no rule, or its inputs are not quantized.
+        """
         if (kept := kept_float(node)) is not None:
             return kept
         if (against := objection(node)) is not None:
@@ -524,8 +529,10 @@ class Lowering:
         return Value(arranged, shape, wanted, shape)
 
     def _exact(self, node: Node) -> Value:
-        """Return the value of integers or booleans that are constant or come from outside of the partition. Integers of 8 and 16
-        bits are quantized values at the scale 1."""
+        """Return the value of integers or booleans that are constant or come from outside of the partition.
+
+        Integers of 8 and 16 bits are quantized values with the scale 1.
+        """
         context, shape = self.context, shape_of(node)
         dtype = DTYPE_OF_TORCH[node.meta["val"].dtype]
         quant = per_tensor(1.0, 0) if is_number(node) else None
@@ -543,9 +550,9 @@ class Lowering:
         return Value(as_int8, shape, order, shape)
 
     def finished(self, name: str, inputs: Iterable[Node], outputs: Iterable[Node]) -> Lowered | Refusal:
-        """Return the graph with these inputs and outputs, without inputs and states that nothing reads.
+        """Return the graph with these inputs and outputs. Inputs and states that no node reads are left out.
 
-        Return a refusal instead if the type or the memory layout of an output is not one that ExecuTorch can pass.
+        Return a refusal if ExecuTorch can't pass an output because of its type or memory layout.
         """
         context = self.context
         taken = {value.tensor for value in context.inputs.values()}
@@ -577,10 +584,10 @@ class Lowering:
         return Lowered(graph, tuple(entries), tuple(exits), context.owners, stored)
 
     def _output(self, node: Node, taken: set[str]) -> PartitionTensor:
-        """Return the partition's output for a node, in the layout of the edge program, or in NHWC for the runtime to transpose.
+        """Return the partition's output for a node, in the layout of the edge program, or in NHWC if the runtime transposes it.
 
-        A tensor that is in ``taken`` (an input or another output) or is a constant is copied. Raises Rejected for a type or layout
-        that ExecuTorch can't pass.
+        An output that is a constant, or whose tensor is in ``taken`` (an input or an earlier output), is copied. Raises Rejected for a type
+        or layout that ExecuTorch can't pass.
         """
         context = self.context
         if DTYPE_OF_TORCH.get(node.meta["val"].dtype) not in ACTIVATIONS and not is_exact(node):
@@ -628,7 +635,7 @@ def _rule_of(node: Node) -> str:
 
 
 def kept_float(node: Node) -> Reject | None:
-    """Return the reason for a node that the user keeps float, or None."""
+    """Return the reason for a node that the user keeps float, or None for other nodes."""
     said = node.meta.get("custom", {}).get(KEPT_FLOAT)
     return None if said is None else Reject(f"{said} keeps it float", "Take the name out to have it quantized.")
 
@@ -650,7 +657,7 @@ def _live(graph: Graph) -> list[IrNode]:
 
 
 def _images(units: Sequence[Unit]) -> set[Node]:
-    """Return the nodes whose values an operator will read with channels innermost. The search goes from readers to sources."""
+    """Return the nodes whose values some operator reads with channels last, directly or through other operators."""
     images: set[Node] = set()
     for unit in reversed(units):
         for node in reversed(unit.nodes):

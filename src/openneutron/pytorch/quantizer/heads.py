@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Split results of a model that concatenate parts with different ranges, such as boxes in pixels and scores of a
+"""Quantize the parts of a concatenated result separately, where their ranges differ. An example is boxes in pixels and scores of a
 detector.
 
-One scale for the whole result would leave no steps for the part of small values. So each part is quantized with its
-own scale, and the parts are joined in float after their dequantize nodes. Parts of similar ranges stay one tensor.
+One scale for the whole result would leave hardly any steps for the part with small values. Each part gets a scale of its own, and the parts
+are concatenated in float after their dequantize nodes. Parts of similar ranges keep a common scale.
 """
 
 from __future__ import annotations
@@ -43,15 +43,18 @@ _CHANNELS = {
     _aten.conv2d.default: 1,
     _aten.conv2d.padding: 1,
 }
-"""Layers, with the dimension of their input over which they sum."""
+"""Linear layers and convolutions, each with the dimension of its input over which it sums."""
 
 MOST_PARTS_OF_LAYERS = 4
-"""A layer whose input would be split into more parts stays whole."""
+"""The limit on parts of a layer's input. A layer whose input has more parts of different ranges is not split."""
 
 
 def split_layers(module: GraphModule, samples: FirstSamples | None) -> bool:
-    """Rewrite ``linear(cat([a, b], -1))`` as ``linear(a) + linear(b)``, and convolutions likewise, where the first samples show
-    different ranges of a and b. Return whether the graph has changed."""
+    """Rewrite ``linear(cat([a, b], -1))`` as ``linear(a) + linear(b)`` if the ranges of a and b differ in the samples. Convolutions
+    likewise.
+
+    Return whether the graph has changed.
+    """
     given = [] if samples is None else samples.first(SAMPLES)
     layers = (
         {node: join for node in module.graph.nodes if (join := _join_of(module, node)) is not None} if given else {}
@@ -82,8 +85,7 @@ def _operands(join: Node) -> list[Node]:
 
 
 def _join_of(module: GraphModule, layer: Node) -> Node | None:
-    """Return the concatenation that a layer reads, if its dimension is the one over which the layer sums; None
-    otherwise."""
+    """Return the concatenation that a layer reads, if it is along the dimension over which the layer sums, or None."""
     dim = _CHANNELS.get(layer.target) if layer.op == "call_function" else None
     join = layer.args[0] if dim is not None else None
     if dim is None or not isinstance(join, Node) or join.target is not _aten.cat.default or layer.kwargs:
@@ -99,7 +101,7 @@ def _join_of(module: GraphModule, layer: Node) -> Node | None:
 
 
 def _groups(operands: Sequence[Node], ranges: dict[Node, Seen]) -> list[list[Node]]:
-    """Return the operands in groups: neighbours with similar ranges are one group."""
+    """Return the operands of a concatenation in groups of neighbours with similar ranges."""
     groups: list[list[Node]] = []
     for item in operands:
         if groups and is_alike([ranges[other] for other in (*groups[-1], item)]):
@@ -130,14 +132,14 @@ def _split(module: GraphModule, layer: Node, groups: Sequence[Sequence[Node]]) -
 
 
 MOST_PARTS = 16
-"""Results of more parts keep one scale: each part is an output of a delegate call."""
+"""The limit on parts of a result. A result with more parts keeps one scale, because each part is an output of a delegate call."""
 
 
 def split_heads(module: GraphModule, samples: FirstSamples | None) -> bool:
-    """Rewrite results with parts of different ranges as concatenations of parts, marked with ``JOINS_OUTPUT``.
+    """Rewrite results of the model whose parts have different ranges as concatenations of parts, marked with ``JOINS_OUTPUT``.
 
-    The ranges are those of a float run on the first samples. Without samples, functions of a fixed range, such as sigmoid, differ
-    from all others. Return whether the graph has changed.
+    The ranges are those of a float run on the first samples. Without samples, functions of a fixed range, such as sigmoid, count as
+    different from all others. Return whether the graph has changed.
     """
     output = module.graph.output_node()
     trees = {node: tree_of(node) for node in output.all_input_nodes if shape_of(node) is not None}
@@ -223,14 +225,14 @@ _UNIT = ("aten.sigmoid.default", "aten.hardsigmoid.default", *SOFTMAX)
 
 
 def _known(piece: Piece) -> Seen:
-    """Return a piece's range without data: [0, 1] for a function with this fixed range, and a far wider one for all
+    """Return the range of a piece of a result without samples: [0, 1] for a function with this fixed range, and a far wider one for all
     others."""
     high = 1.0 if str(piece.node.target) in _UNIT else 1e3
     return Seen(0.0, high, (high / 10) ** 2, 1)
 
 
 def measured(module: GraphModule, pieces: Sequence[Piece], samples: Sequence[Any]) -> dict[Piece, Seen]:
-    """Return the ranges of pieces in float runs on samples."""
+    """Return the observed range of each piece in float runs on the samples."""
     run = _Measuring(module, pieces)
     with torch.no_grad():
         for sample in samples:
@@ -239,7 +241,7 @@ def measured(module: GraphModule, pieces: Sequence[Piece], samples: Sequence[Any
 
 
 class _Measuring(Run):
-    """Runs a float module, and keeps the ranges of pieces in ``seen``."""
+    """Runs a float module and stores the observed ranges of pieces in ``seen``."""
 
     def __init__(self, module: GraphModule, pieces: Sequence[Piece]) -> None:
         super().__init__(module)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Find values for which int8 has too few steps. States, also those that are carried from step to step, and powers become int16;
-positions for an operator on the CPU stay float."""
+"""Find values for which int8 has too few steps.
+
+States that a recurrence carries, states of recurrent layers, and powers become int16. Positions for an operator on the CPU stay float.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +35,11 @@ from openneutron.pytorch.quantizer.specs import Place, fixed_spec, is_float, own
 
 
 def annotate_results(node: Node, kept: Kept) -> None:
-    """Move the quantization of a call that keeps a state to the results of the call. The first result that is read
-    gets the call's spec, the other results share it, and the state is int16 with a fixed scale."""
+    """Annotate the results of a call that also returns its state, such as an LSTM.
+
+    The quantization spec of the call moves to the first result that is read. The other results share that spec, and the state is int16 with
+    a fixed scale.
+    """
     annotation = node.meta[Q_ANNOTATION_KEY]
     output, annotation.output_qspec = annotation.output_qspec, None
     wide = fixed_spec(kept.scale(node), 0, torch.int16) if output is not None else None
@@ -49,10 +54,10 @@ def annotate_results(node: Node, kept: Kept) -> None:
 
 
 def share_states(model: GraphModule) -> None:
-    """Give the old and the new value of each buffer that the model changes the same quantization, so that the buffer
-    can be kept as int8.
+    """Annotate the old and the new value of each buffer that the model updates with one quantization, so that the buffer can be kept as
+    int8.
 
-    If operators fix two different quantizations, both values keep their own.
+    If operators fix two different quantizations, each value keeps its own.
     """
     order = {node: place for place, node in enumerate(model.graph.nodes)}
     for write in model.graph.find_nodes(op="call_function", target=torch.ops.aten.copy_.default):
@@ -72,8 +77,10 @@ def share_states(model: GraphModule) -> None:
 
 
 def _join(one: Place, other: Place, order: Mapping[Node, int]) -> None:
-    """Give two places one spec. The later place of the graph shares the spec of the earlier one, unless only the
-    later spec is fixed: then the earlier place gets it. Two fixed specs stay."""
+    """Make two tensors share one quantization spec. The tensor that comes later in the graph shares the spec of the earlier one.
+
+    If only the later spec is fixed, the earlier tensor shares it instead. Two fixed specs stay.
+    """
     (first, spec), (second, other_spec) = sorted(
         (root_spec(one), root_spec(other)), key=lambda each: order[owner_of(each[0])]
     )
@@ -101,19 +108,17 @@ READERS = {
     "torchvision.roi_align.default": 1,
     "torchvision.roi_pool.default": 1,
 }
-"""Operators that stay on the CPU, with the index of the argument that holds positions. One step of an int8 position
-could be several pixels."""
+"""Operators on the CPU that read positions, with the index of that argument. A step of an int8 position could be several pixels."""
 
 MOST_COORDINATES = 4
-"""Products and sums over at most this many elements, such as those of an affine map, belong to the arithmetic of positions."""
+"""The limit on the number of terms of a product or sum that counts as arithmetic on positions, such as an affine map."""
 
 _PRODUCTS = ("aten.matmul.default", "aten.bmm.default", "aten.mm.default", "aten.linear.default")
 _SUMS = ("aten.sum.dim_IntList", "aten.mean.dim")
 
 
 def leave_positions_float(module: GraphModule, constants: Set[Node]) -> Set[Node]:
-    """Return the nodes that compute only positions for the operators of ``READERS``, back to the layer whose result
-    they begin with.
+    """Return the nodes that compute only positions for operators of ``READERS``, from the layer's result with which the computation begins.
 
     The reason why each node stays on the CPU is stored in its ``meta`` (``STAYS_WHOLE``).
     """
@@ -132,8 +137,8 @@ def leave_positions_float(module: GraphModule, constants: Set[Node]) -> Set[Node
 
 
 def _reader(user: Node, node: Node, found: dict[Node, Node]) -> Node | None:
-    """Return the operator of ``READERS`` for which ``user`` takes the value of ``node`` as positions; None if
-    ``user`` reads it for anything else."""
+    """Return the operator of ``READERS`` that reads the value of ``node`` as positions through ``user``, or None if ``user`` reads it for
+    anything else."""
     if user in found:
         return found[user]
     place = READERS.get(str(user.target))
@@ -162,7 +167,7 @@ _ROOTS = (
     _aten.log10.default,
 )
 WIDENING = frozenset((*_ROOTS, *_POWERS))
-"""Roots, logarithms and powers. A model without any of these operators has nothing to widen."""
+"""Roots, logarithms and powers. A model without any of these operators has no sums of powers that must become int16."""
 
 _MEANS_AND_SUMS = (
     _aten.mean.dim,
@@ -176,16 +181,18 @@ _MEANS_AND_SUMS = (
 _WEIGHTED_SUMS = (_aten.conv1d.default, _aten.conv2d.default)
 
 MOST_TERMS = MOST_NORMALIZED
-"""The most terms of a sum of powers that becomes int16. Longer sums, such as those of decomposed normalizations,
-stay int8: the rounding errors of many terms average out."""
+"""The limit on terms of a sum of powers that becomes int16.
+
+Longer sums, such as those of decomposed normalizations, stay int8: the rounding errors of many terms average out.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class WidePowers:
     """The nodes that become int16.
 
-    ``sums`` are those nodes that add up powers for a root or a logarithm, or move the sums. ``ends`` are the last
-    nodes of the functions that take the root or logarithm; their results are int8.
+    ``sums`` are the nodes that add powers for a root or a logarithm, or move such sums. ``ends`` are the last nodes of the pointwise
+    functions that take the root or logarithm; their results are int8.
     """
 
     nodes: Set[Node] = frozenset()
@@ -193,12 +200,12 @@ class WidePowers:
     ends: Set[Node] = frozenset()
 
     def rescales(self, node: Node) -> bool:
-        """Return whether a node is a sum of powers with a scale of its own. An average pool outside of such sums
-        shares its input's scale."""
+        """Return whether a node is a sum of powers with a scale of its own. An average pool that is no such sum shares the scale of its
+        input."""
         return node in self.sums and node.target in _MEANS_AND_SUMS
 
     def having(self, states: Set[Node]) -> WidePowers:
-        """Return these nodes and those of carried states."""
+        """Return these nodes together with the nodes of carried states."""
         return replace(self, nodes=self.nodes | states) if states else self
 
 
@@ -208,9 +215,9 @@ NOTHING_WIDE = WidePowers()
 def find_wide_powers(
     module: GraphModule, nodes: Sequence[Node], runs_inside: Callable[[Node], Node | None]
 ) -> WidePowers:
-    """Return the powers, their sums, and the pointwise functions of a sum that take its root or logarithm.
+    """Return the nodes of sums of powers whose root or logarithm is taken: the powers, the sums, and the functions of the sums.
 
-    nodes: the nodes that may be quantized, in order. runs_inside: as in ``find_regions``.
+    nodes: the nodes that may be quantized, in execution order. runs_inside: as in ``find_regions``.
     """
 
     def exponent(node: Node) -> float | None:
@@ -244,9 +251,9 @@ def _is_result(node: Node) -> bool:
 
 
 def _terms_of(module: GraphModule, source: Node) -> int | None:
-    """Return how many values ``source`` adds up in each of its own: 1 where it moves values. Return None for another operator.
+    """Return the number of values that ``source`` adds for each of its elements: 1 if it only moves values, None for another operator.
 
-    A convolution is a sum if its weights are constants of at least 0 and no bias is added, as in a p-norm over windows.
+    A convolution counts as a sum if its weights are constants of at least 0 and it has no bias, as in a p-norm over windows.
     """
     if str(source.target) in MOVES:
         return 1
@@ -267,8 +274,10 @@ def _powers_behind(
     by_end: dict[Node, Region],
     is_power: Callable[[Node], bool],
 ) -> WidePowers | None:
-    """Return the nodes from ``source`` back to the powers that it adds, where ``source`` is a sum or moves the
-    values of one. Return None for any other node, and for a sum of more than ``MOST_TERMS`` terms."""
+    """Return the nodes from a sum of powers ``source`` back to the powers. ``source`` may also move the values of the sum.
+
+    Return None for any other node, and for a sum of more than ``MOST_TERMS`` terms.
+    """
     count = _terms_of(module, source)
     if source not in free or count is None or count > MOST_TERMS:
         return None
@@ -288,20 +297,20 @@ def _powers_behind(
 
 
 CARRYING = frozenset((_aten.mul.Tensor, _aten.add.Tensor))
-"""The operators of a carried state. A model without one of them has none."""
+"""The operators that update a carried state (``find_carried_states``). A model without one of them has no such state."""
 
 LEAST_CARRIED = 3
-"""The least number of sums in a row for which a carried state is int16. Each step adds two roundings to those before."""
+"""The least number of consecutive updates of a state for which it becomes int16. Each update adds two roundings."""
 
 
 def find_carried_states(module: GraphModule, nodes: Sequence[Node]) -> Set[Node]:
-    """Return the sums and products of states that an unrolled recurrence carries from step to step.
+    """Return the sums and products of the states that an unrolled recurrence carries from step to step.
 
-    Such a state is ``gate * state + new`` with a gate that is computed, at least ``LEAST_CARRIED`` times in a row, as in linear attention,
-    selective scans and the cells of recurrent layers. LiteRT's LSTM keeps its cell as int16 too. The products of both terms, and moves
-    between the steps, belong to the state.
+    The update of such a state is ``gate * state + new`` with a computed gate, at least ``LEAST_CARRIED`` times in succession. Examples are
+    linear attention, selective scans and the cells of recurrent layers. LiteRT's LSTM stores its cell as int16 too. The products of both
+    terms, and operators that only move values between the steps, belong to the state.
 
-    nodes: the nodes that may be quantized, in order.
+    nodes: the nodes that may be quantized, in execution order.
     """
     free = set(nodes)
 
@@ -326,7 +335,10 @@ def find_carried_states(module: GraphModule, nodes: Sequence[Node]) -> Set[Node]
 
 
 def _behind_moves(node: Node, free: Set[Node]) -> tuple[Node, list[Node]]:
-    """Return the node whose values ``node`` moves, and the moves; the node itself without moves."""
+    """Return the node whose values reach ``node`` through operators that only move values, and these operators in a list.
+
+    Return ``node`` itself and an empty list if ``node`` does not move values.
+    """
     moves: list[Node] = []
     while node in free and is_move(node, Change.PERMUTED):
         moves.append(node)

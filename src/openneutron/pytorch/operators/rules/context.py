@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The graph under construction that lowering rules read values from and add nodes to, and the values of edge nodes.
+"""The graph that lowering rules build: its tensors and nodes so far, and the values of edge nodes in it.
 
-A value of the edge program has dimensions in PyTorch's order. Its tensor in the graph may hold the dimensions in another order, for
-instance NHWC. Operators that work on any order keep it. Operators that need an order ask for it, and only then a transpose is added.
-A permute costs nothing, and neither does a view as long as the stored order can express it.
+A value of the edge program has its dimensions in PyTorch's order. The tensor that holds it may have the dimensions in another order, such
+as NHWC. Elementwise operators accept any order. An operator that needs a certain order asks for it, and only then a transpose is added. A
+permute adds no node, and neither does a view that the stored order can express.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """An edge value of shape ``shape``, held by the graph's tensor ``tensor``.
+    """A value of the edge program with the shape ``shape``, held by the tensor ``tensor`` of the graph.
 
-    The tensor's axis i is axis ``order[i]`` of ``base``. ``base`` is ``shape`` unless the stored order can't express a view: then the
-    value is ``base`` read row by row in ``shape``.
+    Axis i of the tensor is axis ``order[i]`` of ``base``. ``base`` equals ``shape``, except after a view that the stored order can't
+    express: then the value is the elements of ``base`` in row-major order, in ``shape``.
     """
 
     tensor: str
@@ -61,7 +61,7 @@ class Value:
 
     @property
     def is_settled(self) -> bool:
-        """Return whether the tensor holds ``shape``'s own dimensions."""
+        """Return whether the tensor has the dimensions of ``shape``, in any order, so that ``base`` equals ``shape``."""
         return self.base == self.shape
 
     @property
@@ -81,17 +81,17 @@ def plain(tensor: str, shape: Shape) -> Value:
 
 
 def without_ones(order: Shape, base: Shape) -> Shape:
-    """Return the order without axes of extent 1. Orders that are equal without these axes are the same memory layout."""
+    """Return the order without axes of extent 1. Two orders that are equal without these axes have the same memory layout."""
     return tuple(axis for axis in order if base[axis] != 1)
 
 
 def lies_as(base: Shape, order: Shape, other: Shape) -> bool:
-    """Return whether a tensor of shape ``base`` has the same bytes in both orders of its axes."""
+    """Return whether a tensor of shape ``base`` has the same bytes in the axis orders ``order`` and ``other``."""
     return without_ones(order, base) == without_ones(other, base)
 
 
 def permuted(value: Value, dims: Shape) -> Value:
-    """Return the settled value with its dimensions in another order; the tensor stays as it is."""
+    """Return the value after a permute by ``dims``. The tensor does not change. ``value`` must be settled."""
     assert value.is_settled
     base = tuple(value.base[dim] for dim in dims)
     place = {dim: new for new, dim in enumerate(dims)}
@@ -99,9 +99,10 @@ def permuted(value: Value, dims: Shape) -> Value:
 
 
 def groups_of(before: Shape, after: Shape) -> list[tuple[list[int], list[int]]]:
-    """Return the shortest runs of axes of ``before``, each with the run of axes of ``after`` that has as many elements.
+    """Return the smallest groups of consecutive axes of ``before``, each with the axes of ``after`` that have the same elements.
 
-    The shapes must have equal numbers of elements. Axes of extent 1 are left out.
+    Example: (2, 3, 4) and (6, 4) give axes 0 and 1 with axis 0, and axis 2 with axis 1. The shapes must have equal numbers of elements.
+    Axes of extent 1 are left out.
     """
     left = [axis for axis, extent in enumerate(before) if extent != 1]
     right = [axis for axis, extent in enumerate(after) if extent != 1]
@@ -122,9 +123,9 @@ def groups_of(before: Shape, after: Shape) -> list[tuple[list[int], list[int]]]:
 
 
 def order_for_view(base: Shape, order: Shape, shape: Shape) -> Shape:
-    """Return the order of ``base``'s axes, nearest to ``order``, in which a tensor can be read in ``shape`` without a copy.
+    """Return the axis order of ``base``, closest to ``order``, in which a tensor can be viewed as ``shape`` without a copy.
 
-    The axes of a run (see ``groups_of``) move, in ascending order, to the place of the one that comes last in ``order``.
+    The axes of each group (``groups_of``) move next to the one that is last in ``order``, in ascending order.
     """
     place = {axis: index for index, axis in enumerate(order)}
     gathered = [(max(place[axis] for axis in run), run) for run, _ in groups_of(base, shape)]
@@ -133,9 +134,9 @@ def order_for_view(base: Shape, order: Shape, shape: Shape) -> Shape:
 
 
 def order_after_view(base: Shape, order: Shape, shape: Shape) -> Shape | None:
-    """Return the order of ``shape``'s axes in which the stored bytes hold them, or None if there is no such order.
+    """Return the axis order of ``shape`` in which the stored bytes hold it after a view, or None if there is no such order.
 
-    The axes of each run (see ``groups_of``) must be neighbours in ``order``, and ascending.
+    The axes of each group (``groups_of``) must be consecutive and ascending in ``order``.
     """
     place = {axis: index for index, axis in enumerate(without_ones(order, base))}
     runs = []
@@ -157,7 +158,7 @@ def is_clamp(node: Node) -> bool:
 
 
 def is_fused_clamp(node: Node) -> bool:
-    """Return whether a node clamps like one of LiteRT's fused activations."""
+    """Return whether a node clamps to the bounds of one of LiteRT's fused activations."""
     try:
         return is_clamp(node) and clamp_bounds(node) in FUSED.values()
     except Rejected:
@@ -165,7 +166,7 @@ def is_fused_clamp(node: Node) -> bool:
 
 
 def clamp_bounds(node: Node) -> Bounds:
-    """Return the bounds of a clamp. Raises Rejected for bounds that are tensors."""
+    """Return the bounds of a clamp. Raises Rejected if a bound is a tensor."""
     defaults = ACTIVATIONS[op_name(node)]
     names = ("min_val", "max_val") if op_name(node).startswith("aten.hardtanh") else ("min", "max")
     found: list[float | None] = []
@@ -184,25 +185,26 @@ def moves(node: Node) -> bool:
 
 
 Stored = tuple[QuantParams, DType]
-"""The quantization of a result, and the type that holds it."""
+"""The quantization and the type of a result."""
 
 
 class Results:
-    """Finds the quantization of a node's result, by a search forward to the quantize nodes of the result."""
+    """Finds the quantization of results: a search forward from a node to the quantize nodes that read its result."""
 
     def __init__(self, constants: Constants) -> None:
         self._constants = constants
 
     def quant(self, node: Node) -> QuantParams:
-        """Return the quantization of a node's result, from the quantize nodes that read it directly or through moves.
+        """Return the quantization of a node's result, from the quantize nodes that read it directly or through operators that only move
+        values.
 
-        A node that only moves values has the quantization of its input if no quantize node follows. Raises Rejected for a
-        result without a quantization, or with two.
+        A node that only moves values has the quantization of its input if no quantize node follows. Raises Rejected for a result with no
+        quantization, or with two different ones.
         """
         return self._stored(node)[0]
 
     def dtype(self, node: Node) -> DType:
-        """Return the type of a node's result, from the same quantize nodes as ``quant``."""
+        """Return the type of a node's result, from the quantize nodes that ``quant`` finds."""
         return self._stored(node)[1]
 
     def _stored(self, node: Node) -> Stored:
@@ -216,11 +218,11 @@ class Results:
         return found
 
     def is_quantized(self, node: Node) -> bool:
-        """Return whether the node's result is quantized before anything computes with it."""
+        """Return whether the node's result is quantized before any operator computes with it."""
         return self._ahead(node) is not None
 
     def fused(self, node: Node) -> Node | None:
-        """Return the clamp that runs inside ``node``: the only user of a node whose rule fuses clamps; else None."""
+        """Return the clamp that is fused into ``node``, or None. It is the only reader of a node whose rule can fuse clamps."""
         rule = LOWER_RULES.get(op_name(node))
         if rule is None or not rule.fuses or len(node.users) != 1:
             return None
@@ -228,7 +230,7 @@ class Results:
         return user if is_clamp(user) else None
 
     def bounds(self, node: Node) -> Bounds:
-        """Return the bounds of the clamp inside ``node``; UNBOUNDED without a clamp."""
+        """Return the bounds of the clamp that is fused into ``node``, or UNBOUNDED if there is none."""
         clamp = self.fused(node)
         return UNBOUNDED if clamp is None else clamp_bounds(clamp)
 
@@ -300,11 +302,11 @@ ALONE = {
     "relu_n1_to_1": Bounds(-1.0, 1.0),
     "relu_0_to_1": Bounds(0.0, 1.0),
 }
-"""LiteRT's clamping operators."""
+"""LiteRT's operators that only clamp, with their bounds."""
 
 
 SATURATING = 2.0**16
-"""A number of steps that saturates int8 at every zero point, and int16 at the zero point 0."""
+"""A multiple of the scale that saturates int8 with any zero point, and int16 with the zero point 0."""
 
 ACTIVATIONS: Mapping[str, tuple[float | None, float | None]] = MappingProxyType(
     {
@@ -315,7 +317,8 @@ ACTIVATIONS: Mapping[str, tuple[float | None, float | None]] = MappingProxyType(
         "aten.clamp_min.default": (None, None),
     }
 )
-"""Operators that only clamp, with the bounds if arguments 1 and 2 give none. They can run inside the operator before them."""
+"""Operators that only clamp, with their bounds where the arguments 1 and 2 do not state them. Each can be fused into the operator before.
+"""
 
 
 def stored_bounds(bounds: Bounds, quant: QuantParams, dtype: DType) -> tuple[int, int]:
@@ -336,7 +339,7 @@ def stored_bounds(bounds: Bounds, quant: QuantParams, dtype: DType) -> tuple[int
 
 
 def fused_activation(bounds: Bounds, quant: QuantParams, dtype: DType = DType.INT8) -> str | None:
-    """Return the name of the first activation in ``FUSED`` that clamps results of this quantization to ``bounds``, or None."""
+    """Return LiteRT's name of the first activation in ``FUSED`` that clamps results of this quantization to ``bounds``, or None."""
     wanted = stored_bounds(bounds, quant, dtype)
     return next((name for name, own in FUSED.items() if stored_bounds(own, quant, dtype) == wanted), None)
 
@@ -359,10 +362,9 @@ NARROWER = "Give its module int8 activations with layer_activations."
 
 
 class Context:
-    """The tensors and nodes of the graph so far, and the value of each edge node.
+    """The tensors and nodes of the graph so far, and the value of each edge node that is lowered.
 
-    Everything that is added can be taken back (``mark``, ``back_to``), so that a node that turns out not to be supported
-    leaves nothing behind.
+    ``mark`` and ``back_to`` undo additions, so that a node that can't be lowered leaves nothing in the graph.
     """
 
     def __init__(self, constants: Constants, results: Results) -> None:
@@ -390,7 +392,7 @@ class Context:
         return (len(self.nodes), *(len(table) for table in self._tables))
 
     def back_to(self, mark: tuple[int, ...]) -> None:
-        """Forget everything added since ``mark``."""
+        """Remove everything that was added since ``mark`` returned this value."""
         del self.nodes[mark[0] :]
         for table, size in zip(self._tables, mark[1:], strict=True):
             while len(table) > size:
@@ -399,12 +401,12 @@ class Context:
     # Reading
 
     def begin(self, node: Node) -> None:
-        """Note the edge node that the next nodes come from."""
+        """Set the edge node for which the next nodes of the graph are added."""
         self._source = model_name(node)
         self._node = node
 
     def value(self, node: object) -> Value:
-        """Return the value of an operand. Raises Rejected unless it is quantized, or of integers or booleans."""
+        """Return the value of an operand. Raises Rejected if it is neither quantized nor of integers or booleans."""
         if not isinstance(node, Node):
             raise Rejected(f"its operand {node!r} is a number", QUANTIZE_FIRST)
         if node not in self.values and (is_exact(node) or is_number(node)) and self.enter is not None:
@@ -434,7 +436,7 @@ class Context:
         return self.tensors[value.tensor].dtype
 
     def activation(self, node: Node, quant: QuantParams) -> str:
-        """Return LiteRT's fused activation for the clamp that runs inside ``node``. Raises Rejected if LiteRT has no such activation."""
+        """Return LiteRT's name of the activation that is fused into ``node``. Raises Rejected if LiteRT has no such activation."""
         bounds = self.results.bounds(node)
         name = fused_activation(bounds, quant, self.results.dtype(node))
         if name is None:
@@ -463,15 +465,17 @@ class Context:
         return tensor.name
 
     def add_constant(self, stem: str, data: np.ndarray, quant: QuantParams | None = None) -> str:
-        """Add a constant and return its name. Data of strides 0, of which only the shape is known, is not expanded."""
+        """Add a constant and return its name. Data with strides 0, which stands for a known shape with unknown values, is not expanded."""
         name = self.unique(stem)
         if 0 in data.strides and data.size > 1:
             return self.add_tensor(Tensor(name, data.shape, DType(data.dtype.name), quant, data))
         return self.add_tensor(constant(name, data, quant))
 
     def add_factor(self, stem: str, factor: float, dtype: DType) -> str:
-        """Add a constant operand for MUL that multiplies by a number other than 0, and return its name. LiteRT's int16 MUL only
-        scales down, so that an int16 factor is stored as many small steps."""
+        """Add the constant operand of a MUL by ``factor``, a number other than 0, and return its name.
+
+        LiteRT's int16 MUL can only scale down, so that an int16 factor is stored as a large integer with a small scale.
+        """
         steps = int(math.copysign(FACTOR_STEPS if dtype is DType.INT16 else 1, factor))
         return self.add_constant(stem, np.array(steps, dtype.numpy), per_tensor(factor / steps, 0))
 
@@ -520,8 +524,10 @@ class Context:
     # Layouts
 
     def arranged(self, value: Value, order: Shape) -> str:
-        """Return a tensor that holds the value's dimensions in this order. A TRANSPOSE is added only if the bytes are in another
-        order, and once for all readers."""
+        """Return a tensor that has the value's dimensions in the order ``order``.
+
+        A TRANSPOSE is added only if the bytes are in another order, and only once for all readers.
+        """
         shape = tuple(value.shape[axis] for axis in order)
         if not value.is_settled:
             beneath = order_after_view(value.shape, order, value.base)
@@ -537,17 +543,17 @@ class Context:
         return self.transposed(value.tensor, tuple(place[axis] for axis in order))
 
     def nhwc(self, value: Value) -> str:
-        """Return a value of rank 4 as an NHWC tensor. Raises Rejected for another rank."""
+        """Return the NHWC tensor of a rank-4 value. Raises Rejected for another rank."""
         if len(value.shape) != 4:
             raise Rejected(f"its input has rank {len(value.shape)}; it must be 4")
         return self.arranged(value, CHANNELS_LAST)
 
     def from_nhwc(self, tensor: str, shape: Shape) -> Value:
-        """Return the value of NCHW shape ``shape`` that an NHWC tensor holds."""
+        """Return the value of NCHW shape ``shape`` that the NHWC tensor ``tensor`` holds."""
         return Value(tensor, shape, CHANNELS_LAST, shape)
 
     def settled(self, value: Value) -> Value:
-        """Return the value in a tensor that holds its own dimensions; see ``Value.is_settled``."""
+        """Return the value in a tensor that has the value's own dimensions; see ``Value.is_settled``."""
         if value.is_settled:
             return value
         order = order_for_view(value.base, value.order, value.shape)
@@ -557,7 +563,7 @@ class Context:
         return settled
 
     def viewed(self, value: Value, shape: Shape) -> Value:
-        """Return the value read row by row in another shape. No byte moves until an operator needs another order."""
+        """Return the value after a view to ``shape``. No bytes move until an operator needs another order."""
         order = order_after_view(value.base, value.order, shape)
         if order is None:
             return Value(value.tensor, shape, value.order, value.base)
@@ -565,11 +571,11 @@ class Context:
         return Value(self.reshaped(value.tensor, stored), shape, order, shape)
 
     def holders(self, tensor: str) -> Sequence[str]:
-        """Return the tensors that have the bytes of this one: itself, and the one that it is a view of."""
+        """Return the tensors with the bytes of this one: the tensor itself, and the tensor of which it is a view."""
         return tensor, self._view_of.get(tensor, tensor)
 
     def reshaped(self, tensor: str, shape: Shape) -> str:
-        """Return the tensor's bytes under another shape."""
+        """Return a tensor with the same bytes and the shape ``shape``."""
         tensor = self._view_of.get(tensor, tensor)
         here = self.tensors[tensor]
         if here.shape == shape:
@@ -587,7 +593,7 @@ class Context:
         return self.emit("reshape", (here.name, operand), shape, here.quant, stem, here.dtype, new_shape=shape)
 
     def transposed(self, tensor: str, permutation: Shape) -> str:
-        """Return the tensor with its axes in another order."""
+        """Return the tensor after a transpose of its axes by ``permutation``."""
         here = self.tensors[tensor]
         return self._once("transpose", tensor, permutation, lambda: self._transpose(here, permutation))
 
@@ -609,8 +615,10 @@ class Context:
         return self._moved[key]
 
     def requantized(self, value: Value, quant: QuantParams, stem: str, dtype: DType | None = None) -> Value:
-        """Return the value at this scale and zero point, and of type ``dtype`` unless that is None. A value that is so already is
-        returned itself. Raises Rejected for a constant that is not."""
+        """Return the value with this scale and zero point, and with the type ``dtype`` unless that is None.
+
+        A value that has them already is returned unchanged. Raises Rejected for a constant that does not have them.
+        """
         here = self.tensors[value.tensor]
         if here.quant == quant and dtype in (None, here.dtype):
             return value
@@ -620,19 +628,19 @@ class Context:
         return Value(name, value.shape, value.order, value.base)
 
     def pad_value(self, quant: QuantParams, real: float, dtype: DType) -> int:
-        """Return the stored value of a real number in this quantization, saturated. The number may be infinite."""
+        """Return the stored integer for a real number in this quantization, saturated. The number may be infinite."""
         low, high = stored_bounds(Bounds(real, real), quant, dtype)
         return high if real > 0 else low
 
     def add_number(self, stem: str, stored: int, quant: QuantParams, dtype: DType) -> Value:
-        """Return a constant of one stored value, of rank 0."""
+        """Add a constant of rank 0 with one stored integer and return its value."""
         return plain(self.add_constant(stem, np.array(stored, dtype.numpy), quant), ())
 
 
 def viewed_axis(quant: QuantParams | None, before: Shape, after: Shape) -> QuantParams | None:
     """Return the quantization of a tensor after a reshape from ``before`` to ``after``.
 
-    Raises Rejected for scales per channel if the reshape splits or joins the axis of the channels.
+    Raises Rejected for per-channel scales if the reshape splits the channel axis or merges it with another one.
     """
     if quant is None or quant.axis is None:
         return quant
@@ -660,8 +668,10 @@ def broadcasting(
     dtype: DType | None = None,
     **attrs: Any,
 ) -> Value:
-    """Add an elementwise operator on values that broadcast to the node's shape, and return its result. Values whose tensors
-    have different orders of axes are transposed to a common order."""
+    """Add an elementwise operator on values that broadcast to the node's shape, and return its result.
+
+    Operands whose tensors have different axis orders are transposed to a common order.
+    """
     shape, first = shape_of(node), values[0]
     if all((value.shape, value.base, value.order) == (shape, first.base, first.order) for value in values):
         tensors, order, base = [value.tensor for value in values], first.order, first.base
@@ -674,10 +684,10 @@ def broadcasting(
 
 
 def _common_order(context: Context, values: Sequence[Value], shape: Shape) -> Shape:
-    """Return the order of axes for an elementwise operator on these values.
+    """Return the axis order for an elementwise operator on these values.
 
-    It is the order of a computed value of this shape, else of a computed value of this rank. An order such as NHWC is
-    preferred to the plain one.
+    It is the order of a computed value with this shape, else of a computed value of this rank. An order such as NHWC takes precedence over
+    PyTorch's order.
     """
     computed = [value for value in values if value.is_settled and not context.tensors[value.tensor].is_constant]
     orders = [value.order for value in computed if value.shape == shape]
@@ -687,7 +697,7 @@ def _common_order(context: Context, values: Sequence[Value], shape: Shape) -> Sh
 
 
 def take(context: Context, source: str, axis: int, positions: Sequence[int], stem: str) -> str:
-    """Return a tensor of these positions of an axis, in this order: by a SLICE if they are consecutive, else by a GATHER."""
+    """Return a tensor of the given positions along an axis, in the given order. It is a SLICE if they are consecutive, else a GATHER."""
     here = context.tensors[source]
     assert here.quant is not None
     positions = list(positions)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The tables of lowering rules and of decompositions, and the reasons against a call that are known before its rule runs.
+"""The tables of lowering rules and of decompositions, and reasons against a call that are known before its rule runs.
 
-The support check is the lowering: the partitioner runs a node's rule and keeps the reason, the backend runs the same rule
-and keeps the nodes.
+A lowering rule is the support check too: the partitioner runs a node's rule and reads the reason, and the backend runs the same rule and
+keeps the nodes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Rule = Callable[[Node, "Context"], "Value | Reject"]
 
 
 class Layout(Enum):
-    """The effect of a rule on the memory order of its first operand."""
+    """The effect of a lowering rule on the axis order of its first operand."""
 
     KEEPS = "it works on any order and keeps it"
     NHWC = "it works on channels innermost"
@@ -45,16 +45,22 @@ class Layout(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LowerRule:
-    """A lowering rule, and the traits of its operator.
+    """A lowering rule, and the properties of its operator.
 
-    moves: the operator commutes with quantization, so that the result may have the quantization of the input. Maxima commute,
-    means do not.
+    moves: the operator commutes with quantization, so that its result may have the quantization of the input. A maximum commutes, a mean
+    does not.
+
     exact: the result may be integers or booleans.
-    renames: the result holds the values of the first operand in the same order.
-    fuses: a clamp of the operator's result can run inside the operator.
-    preserve: returns whether ExecuTorch is asked not to decompose a call.
-    emits: the rows of the operator table, by name, whose operators the rule may add, apart from operators that arrange its operands.
-    against: returns a reason against a call that holds for any quantization of its operands.
+
+    renames: the result has the elements of the first operand in the same order.
+
+    fuses: a clamp of the result can be fused into the operator.
+
+    preserve: a function that returns whether ExecuTorch must not decompose a call.
+
+    emits: the names of the rows in the operator table whose operators the rule may add, apart from operators that rearrange operands.
+
+    against: a function that returns a reason against a call, for any quantization of its operands.
     """
 
     rule: Rule
@@ -84,7 +90,7 @@ def lowers(*targets: str, **traits: Any) -> Callable[[Rule], Rule]:
 
 
 def always(node: Node) -> bool:
-    """Return True: every call stays whole."""
+    """Return True: no call of the operator is decomposed."""
     del node
     return True
 
@@ -101,7 +107,7 @@ _DROPS = ("aten.native_dropout.default", "aten.dropout.default", "aten.alpha_dro
 
 
 def objection(node: Node) -> Reject | None:
-    """Return the first reason against the call that holds for any quantization of its operands, or None."""
+    """Return the first reason against a call that holds for any quantization of its operands, or None."""
     name = op_name(node)
     if name.startswith(_CHECKS):
         return CHECKS
@@ -153,7 +159,7 @@ def _without_rule(node: Node) -> Reject | None:
 
 
 def is_computed(source: Node) -> bool:
-    """Return whether a call's operand is computed or an input of the model, and not a parameter, buffer or constant."""
+    """Return whether an operand is computed or an input of the model. False: it is a parameter, buffer or constant."""
     return source.op == "call_function" or (
         source.op == "placeholder" and not source.name.startswith(("p_", "b_", "c_"))
     )
@@ -161,7 +167,7 @@ def is_computed(source: Node) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """The result of a decomposition that leaves its call whole, with a reason and a suggestion for the user."""
+    """The result of a decomposition that does not decompose its call, with the reason and a suggestion for the user."""
 
     reason: str = ""
     hint: str = ""
@@ -170,17 +176,20 @@ class Keep:
 KEPT = Keep()
 
 Decomposition = Callable[..., Any]
-"""A function that takes all arguments of an operator, by the names in its schema, and computes the result with simpler operators.
+"""A function with the parameters of an operator's schema that computes the operator's result from simpler operators.
 
-Shapes are fixed numbers. The tensors hold no values: Python may branch on shapes and numbers only, and constants come from
-torch.full, ones, arange, tril and such, not from torch.tensor. The function may return None in the place of one of several
-results. A call is not decomposed if the model uses such a result."""
+Shapes are fixed numbers. The tensors have no values while the function is traced: Python may branch on shapes and numbers only, and
+constants come from torch.full, ones, arange, tril and the like, not from torch.tensor. The function may return None for one of several
+results. A call is not decomposed if the model uses a result that is None.
+"""
 
 DECOMPOSITIONS: dict[str, Decomposition] = {}
 
 OWN_OPERATORS: dict[str, Callable[..., bool]] = {}
-"""Functions that take the arguments of a call of ``DECOMPOSITIONS`` and return whether an operator of our own table computes it.
-Such a call stays whole, except for a converter that reads only operators of LiteRT."""
+"""Functions with the arguments of a call in ``DECOMPOSITIONS`` that return whether an operator of this project's table computes the call.
+
+Such a call is not decomposed, except for a converter that reads only LiteRT's operators.
+"""
 
 
 def decomposes(
