@@ -79,14 +79,14 @@ from openneutron.pytorch.partition.gather import (
 )
 
 Tried = Sequence[Refused] | Trial | None
-"""A trial of a partition, or the nodes that must leave it; None where it can't be tried."""
+"""The result of trying to compile a partition: a trial, or the nodes that must leave the partition. None: nothing could be tried."""
 
 HISTORY = "from_node"
 """The key under which torch.export keeps the nodes that a node came from."""
 
 
 class NotNow(Exception):
-    """Raised for a program that must be decomposed before it is partitioned."""
+    """Raised for a program that must be decomposed before it can be partitioned."""
 
 
 def has_free_order(program: ExportedProgram) -> bool:
@@ -100,9 +100,9 @@ def has_free_order(program: ExportedProgram) -> bool:
 
 
 def delegated(program: ExportedProgram, tag: Callable[[ExportedProgram], PartitionResult]) -> ExportedProgram:
-    """Return the ATen program with its partitions as delegate calls, or the program itself if ``tag`` raises NotNow.
+    """Return the ATen program with delegate calls in place of its partitions, or the program itself if ``tag`` raises NotNow.
 
-    tag: a function that marks the nodes of the partitions, like ``Partitioner.partition``.
+    tag: a function that tags the nodes of the partitions, as ``Partitioner.partition`` does.
     """
     program = _named_for_copies(program)
     try:
@@ -117,8 +117,10 @@ def delegated(program: ExportedProgram, tag: Callable[[ExportedProgram], Partiti
 
 
 def copied(module: GraphModule) -> GraphModule:
-    """Return a copy without the nodes' histories. Each pass of ExecuTorch would copy them, which takes a fifth of the time of
-    lowering."""
+    """Return a copy of a module without the history in the ``meta`` of its nodes.
+
+    Each pass of ExecuTorch would copy the history, which takes a fifth of the time of lowering.
+    """
     histories = {node: node.meta.pop(HISTORY) for node in module.graph.nodes if HISTORY in node.meta}
     try:
         twins = copy.deepcopy(module)
@@ -160,9 +162,10 @@ def delegate_calls(module: GraphModule) -> list[list[Node]]:
 
 
 def is_final(node: Node, reject: Reject) -> bool:
-    """Return whether a CPU fallback of the ATen program is a CPU fallback of the Edge program too, for the same reason.
+    """Return whether a node that stays on the CPU in the ATen program also does in the Edge program, for the same reason.
 
-    ExecuTorch may decompose an operator to pieces that can be delegated, and may give a view another memory format.
+    This does not hold for an operator that ExecuTorch decomposes to operators that can be delegated, nor for a view, whose memory format
+    may change.
     """
     if not all(map(_has_plain_layout, (node, *node.all_input_nodes))):
         return False
@@ -191,7 +194,7 @@ _CACHES = (
     ("executorch.exir.backend.utils", "is_same_node"),
     ("torchao.utils", "_assert_and_get_unique_device"),
 )
-"""Functions of other packages, by module, whose results stay in a cache together with the graphs that they were called with."""
+"""Cached functions of other packages, by module. Their caches keep the graphs that they were called with."""
 
 
 _stayed_shapes = [0]
@@ -199,7 +202,7 @@ _stayed_shapes = [0]
 
 
 def _release_earlier_programs() -> None:
-    """Remove the programs of earlier lowerings from caches of torch, torchao and ExecuTorch, which keep them until the process ends.
+    """Remove the programs of earlier lowerings from caches of torch, torchao and ExecuTorch, which would keep them until the process ends.
 
     torch keeps the shapes of each delegate call's results together with the delegated program.
     """

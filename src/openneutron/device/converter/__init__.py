@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The converters of a partition to a NeutronGraph: this project's compiler (``open``), or NXP's SDK (``eiq``)."""
+"""The converters of a graph to a NeutronGraph: this project's compiler (``open``, ``driver``), or NXP's SDK (``eiq``)."""
 
 from __future__ import annotations
 
@@ -26,12 +26,11 @@ from openneutron.options.flags import check_choice
 class Conversion:
     """The NeutronGraph that a converter made of a graph.
 
-    ``program`` has the three blobs of the NeutronGraph. This project can read them only where ``compiled`` is not None:
-    NXP's microcode is passed on as it is. ``inputs`` and ``outputs`` are names of the graph's tensors, in the
-    NeutronGraph's order. ``payload_version`` is 0 or 1, by the form of the NeutronGraph's outputs
-    (``litert.neutron_graph``). ``kernel_selection`` is the text of the C file, if it was asked for. ``file`` is the
-    converted ``.tflite``, if the converter made one. ``work_bytes`` are the sizes of the NeutronGraph's work buffers; None: as the
-    header of this project's microcode states.
+    ``program`` has the three blobs of the NeutronGraph. This project can decode them only if ``compiled`` is not None: NXP's microcode is
+    passed on unread. ``inputs`` and ``outputs`` are names of the graph's tensors, in the NeutronGraph's order. ``payload_version`` is 0 or
+    1, by the form of the NeutronGraph's outputs (``litert.neutron_graph``). ``kernel_selection`` is the text of the C file, if it was asked
+    for. ``file`` is the converted ``.tflite``, if the converter wrote one. ``work_bytes`` are the sizes of the NeutronGraph's work buffers;
+    None: the header of this project's microcode has them.
     """
 
     program: Program
@@ -75,8 +74,10 @@ class Converter(Protocol):
 
 @dataclass(slots=True)
 class OpenConverter:
-    """The converters ``open`` and ``driver``: this project's compiler, ``openneutron.compiler``. The target of ``driver`` is a host core
-    with the facts about matrix products on the NPU."""
+    """The converters ``open`` and ``driver``: this project's compiler, ``openneutron.compiler``.
+
+    The target of ``driver`` is a host core with the properties of the NPU's matrix products.
+    """
 
     name: str = OPEN
 
@@ -129,18 +130,18 @@ Converts = Callable[[Graph], Failure | None]
 """A function that converts a graph, and returns None, or the failure."""
 
 SAMPLES = 4
-"""The most operators that are tried alone where no part of a graph could be converted. The number is our own choice."""
+"""The limit on operators that are tried alone if no part of a graph could be converted. The number is our choice."""
 
 
 def refusals(graph: Graph, converts: Converts, converter: str) -> tuple[Refused, ...]:
-    """Return nodes that must leave the graph before the converter can convert the rest of it; empty where it converts
-    the graph.
+    """Return nodes that must leave the graph before the converter can convert the rest of it; empty if it converts the whole graph.
 
-    The nodes are those that the converter left outside of the NeutronGraph, or the one that its output names and that it
-    refuses alone too, or else one that bisection finds. ``converter`` is its name in the reasons.
+    They are the nodes that the converter left outside of the NeutronGraph. If it failed, it is the node that its output names, provided
+    that the converter also refuses this node alone, or else a node that bisection finds. ``converter`` is the converter's name in the
+    reasons.
 
-    For one refused node among n, and with the conversions of the parts that it divides the graph into, the converter is
-    called at most 4 + log2(n) times.
+    For one refused node among n, including the conversions of the parts into which the node divides the graph, the converter is called at
+    most 4 + log2(n) times.
     """
     failure = converts(graph)
     if failure is None:
@@ -164,8 +165,11 @@ def refusals(graph: Graph, converts: Converts, converter: str) -> tuple[Refused,
 
 
 def _known(name: str, known: Collection[str]) -> str:
-    """Return a known name for the name that a converter gives; an empty text if there is none. The converter may see a node as several
-    operators, whose results have the names of the node's and a part of their own, such as ``y/wide``."""
+    """Return the known name that the converter's name ``name`` stands for, or "" if there is none.
+
+    The converter may divide a node into several operators, whose results have the name of the node's result with a suffix, such as
+    ``y/wide``.
+    """
     while name and name not in known:
         name = name.rpartition("/")[0]
     return name
@@ -190,8 +194,7 @@ def _named(graph: Graph, output: str) -> int | None:
 
 
 def _bisected(graph: Graph, failure: Failure, converts: Converts) -> tuple[int, Failure]:
-    """Return the place of a node, and the failure of the nodes up to it: those before it are converted, and with it they are
-    not."""
+    """Return the index of a node and the failure of a conversion: the converter converts the nodes before it, but not together with it."""
     converted, failed = 0, len(graph.nodes)
     while failed - converted > 1:
         middle = (converted + failed) // 2
@@ -204,8 +207,11 @@ def _bisected(graph: Graph, failure: Failure, converts: Converts) -> tuple[int, 
 
 
 def _converts_any(graph: Graph, converts: Converts) -> bool:
-    """Return whether the converter takes one of a few operators after the first, alone: one of each kind, or the next
-    one."""
+    """Return whether the converter converts any of a few single operators: one of each kind apart from the first node's, at most
+    ``SAMPLES``.
+
+    If all nodes are of one kind, the second node is tried.
+    """
     kinds: dict[str, int] = {}
     for place, node in enumerate(graph.nodes[1:], 1):
         kinds.setdefault(node.op, place)
@@ -215,10 +221,10 @@ def _converts_any(graph: Graph, converts: Converts) -> bool:
 
 
 def owner_of(nodes: Sequence[Node], result: str, known: Collection[str] | Mapping[str, object]) -> str | None:
-    """Return ``result`` if it is one of the known names, or else the first known result of the nodes that read it, or of those
-    that compute it. None if there is none.
+    """Return ``result`` if it is known, or else the known tensor that is the fewest nodes away from it, or None if there is none.
 
-    Nodes that only convert the inputs and outputs of a partition have no node of the model.
+    Of equally near tensors, results of its readers come before operands of the node that computes it. Nodes that only convert the inputs
+    and outputs of a partition have no node in the model.
     """
     front, seen = [result], {result}
     while front:

@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 class CompiledFile:
     """A compiled LiteRT file.
 
-    ``parts`` has the compiled partitions in order, and is empty where no operator runs on the NPU. ``converted`` has them
-    in place of ``parts`` where another converter than this project's compiler made them. ``partitioning`` also has the operators that stay on the CPU. ``model`` is the file as it was partitioned, and ``name`` its name in
-    messages.
+    ``parts`` has the compiled partitions in order, and is empty if no operator runs on the NPU. ``converted`` replaces ``parts`` if NXP's
+    converter compiled the partitions. ``partitioning`` also has the operators on the CPU. ``model`` is the file as it was partitioned, and
+    ``name`` its name in messages.
     """
 
     name: str
@@ -49,7 +49,7 @@ class CompiledFile:
     parts: tuple[Compiled, ...] = field(repr=False)
     converted: tuple[Conversion, ...] = field(default=(), repr=False)
     _prepared: list[Prepared] = field(default_factory=list, repr=False)
-    """The partitions after the compiler's first stages; empty until the first call of ``recompiled``."""
+    """The results of the compiler's first stages for each partition; empty until the first call of ``recompiled``."""
 
     @property
     def target(self) -> Target:
@@ -61,10 +61,10 @@ class CompiledFile:
         return budget_bytes(self.options.sram_budget, self.target)
 
     def recompiled(self, options: CompileOptions) -> CompiledFile:
-        """Return the file compiled with other options. All calls share the results of the compiler's first stages, and
-        each search starts from what earlier searches have found.
+        """Return the file compiled with other options. All calls share the results of the compiler's first stages.
 
-        Raises InvalidOptionError for another converter, and the errors of ``compile_file``.
+        A search begins with the results of earlier searches. Raises InvalidOptionError for another converter, and the errors of
+        ``compile_file``.
         """
         if options.converter != self.options.converter:
             raise InvalidOptionError(
@@ -83,8 +83,8 @@ class CompiledFile:
         return self.model.graph
 
     def to_bytes(self) -> bytes:
-        """Return the ``.tflite``, with the archive that the original has behind its flatbuffer. The same compile gives the
-        same bytes."""
+        """Return the ``.tflite`` as bytes, with the archive that the original file has behind its flatbuffer. Equal compiles give equal
+        bytes."""
         steps: list[int | NeutronNode] = []
         for item in self.partitioning.steps:
             if isinstance(item, OnNpu):
@@ -121,8 +121,7 @@ class CompiledFile:
 
 
 def part_name(index: int) -> str:
-    """Return the name of a partition's NeutronGraph. It is also the first part of the names of that operator's own
-    tensors."""
+    """Return the name of a partition's NeutronGraph. The names of the tensors of that operator begin with it."""
     return f"neutron_graph_{index}"
 
 
@@ -173,8 +172,11 @@ def _by_converter(
     operators_not_to_delegate: Sequence[str],
     must_delegate: bool,
 ) -> CompiledFile:
-    """Return the file compiled by another converter. A partition loses the nodes that the converter refuses until it
-    converts the rest. Raises as ``compile_file`` and ``Converter.tried`` do."""
+    """Return the file compiled by another converter than this project's compiler.
+
+    A node that the converter refuses leaves its partition, until the converter accepts all remaining nodes. Raises the errors of
+    ``compile_file`` and ``Converter.tried``.
+    """
     converter, target = converters.get(options.converter), targets.get(options.target)
     converter.check(options)
     refused: dict[str, str] = {}

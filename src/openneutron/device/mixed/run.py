@@ -28,8 +28,7 @@ NAMES_SHOWN = 4
 
 
 def _listed(operators: Sequence[str]) -> str:
-    """Return a list of the kinds of operators in words: each kind once, at most ``NAMES_SHOWN`` kinds, and the number
-    of the other kinds."""
+    """Return the kinds of operators as text: each kind once, at most ``NAMES_SHOWN`` of them, and the number of further kinds."""
     kinds = list(dict.fromkeys(operators))
     more = f" and {len(kinds) - NAMES_SHOWN} more" if len(kinds) > NAMES_SHOWN else ""
     return ", ".join(kinds[:NAMES_SHOWN]) + more
@@ -56,8 +55,10 @@ class _Node:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """The host's time for each step of a run. ``calls`` has each kernel call with its program. ``on_cpu`` has one entry
-    for each call of LiteRT: the kinds of the operators in it, and the nanoseconds."""
+    """The time that the host took for each step of a run.
+
+    ``calls`` has each kernel call with its program. ``on_cpu`` has for each call of LiteRT the kinds of its operators and the nanoseconds.
+    """
 
     calls: list[tuple[Program, CallTime]] = field(default_factory=list)
     on_cpu: list[tuple[str, int]] = field(default_factory=list)
@@ -133,8 +134,10 @@ class FileSimulator:
         return [tensor.data if tensor.data is not None else values[self._index[tensor.name]] for tensor in self.outputs]
 
     def reset(self) -> None:
-        """Set the states of the NeutronGraphs to their values before the first run. Operators in LiteRT's interpreter
-        keep no state here: each of their runs starts from a fresh state."""
+        """Set the states of the NeutronGraphs to their initial values.
+
+        Operators in LiteRT's interpreter keep no state here: each of their runs starts with a fresh state.
+        """
         for step in self._steps:
             if isinstance(step, _Node):
                 step.simulator.reset()

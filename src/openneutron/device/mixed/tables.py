@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The steps on a LiteRT graph before it is partitioned: fold constants, replace float islands by tables, make variables
-states.
+"""Rewrite a LiteRT graph before it is partitioned: fold constants, replace float islands by lookup tables, and make variables states.
 
-TensorFlow's converter leaves operators without an int8 form in float: DEQUANTIZE, NEG (or SQUARE, SIN, DIV ...),
-QUANTIZE. If each element of such an island's result depends on a single stored 8-bit value, a table of 256 entries can
-replace the island. LiteRT's own kernels compute the entries from all stored values, so that the compiled file returns
-the same bytes.
+An island is a group of float operators between int8 tensors, which TensorFlow's converter leaves for operators without an int8 form:
+DEQUANTIZE, NEG (or SQUARE, SIN, DIV ...), QUANTIZE. If each element of the island's result depends on a single stored 8-bit value, a lookup
+table of 256 entries can replace the island. LiteRT's own kernels compute the entries, so that the compiled file returns the same bytes.
 """
 
 from __future__ import annotations
@@ -34,12 +32,14 @@ Floats are not: the CPU reads them, and a folded DEQUANTIZE of 16-bit float weig
 """
 
 MOST_GROWTH = 8
-"""The largest ratio of a folded result's bytes to the bytes of its constants. A CAST from int8 to int64, for instance,
-makes 8 bytes of 1."""
+"""The limit on the bytes of a folded result divided by the bytes of the constants that it was computed from.
+
+A CAST from int8 to int64, for instance, has the ratio 8.
+"""
 
 ALWAYS_STORED = 1 << 16
-"""A result of at most this many bytes is folded whatever the size of its constants, for instance that of a FILL. The
-number is our own choice."""
+"""The number of bytes up to which a result is folded, whatever the size of its constants, for instance that of a FILL. The number is our
+choice."""
 
 
 def folded(model: LiteRTModel) -> LiteRTModel:
@@ -95,7 +95,7 @@ def _known(graph: Graph, node: Node) -> npt.NDArray[Any] | None:
 
 
 def _fixed(model: LiteRTModel) -> list[int]:
-    """Return the places of the operators whose operands are all constants or results of other such operators."""
+    """Return the indices of the operators whose operands are all constants or results of other such operators."""
     graph, tensors = model.graph, model.model.subgraphs[0].tensors
     known = {name for name, tensor in graph.tensors.items() if tensor.is_constant}
     for name in list(known):
@@ -112,8 +112,11 @@ def _fixed(model: LiteRTModel) -> list[int]:
 
 
 def _ends(model: LiteRTModel, fixed: Iterable[int]) -> list[str]:
-    """Return the results of the operators at ``fixed`` that become constants. The file returns such a result, or
-    another operator reads it. It has a type that the NPU reads, and a size that is worth storing."""
+    """Return the results of the operators at the indices ``fixed`` that become constants.
+
+    The file returns such a result, or an operator that is not folded reads it. It has a type that the NPU reads, and its size is worth
+    storing.
+    """
     graph = model.graph
     inside = set(fixed)
     read = {*graph.outputs}
@@ -132,7 +135,7 @@ def _small(graph: Graph, fixed: Iterable[int], end: str) -> bool:
 
 
 def _needed(graph: Graph, fixed: Iterable[int], ends: Iterable[str]) -> list[int]:
-    """Return the places of the operators in ``fixed`` that the tensors ``ends`` depend on, in order."""
+    """Return those indices of ``fixed`` whose operators the tensors ``ends`` depend on, in order."""
     wanted, needed = set(ends), []
     for place in sorted(fixed, reverse=True):
         node = graph.nodes[place]
@@ -168,17 +171,17 @@ POINTWISE = frozenset(
         *("ROUND", "RSQRT", "SELECT", "SELECT_V2", "SIGN", "SIN", "SQRT", "SQUARE", "SQUARED_DIFFERENCE", "SUB", "TANH"),
     )
 )  # fmt: skip
-"""LiteRT's operators that compute each element of the result from the elements at the same place."""
+"""LiteRT's operators that compute each element of the result from the operands' elements at the same index."""
 
 STORED = {
     DType.INT8: np.arange(-128, 128).astype(np.int8),
     DType.UINT8: np.arange(256).astype(np.uint8),
     DType.BOOL: np.array([False, True]),
 }
-"""All stored values of a type, in the order of the entries of a table."""
+"""All stored values of a type, in the order of the entries of a lookup table."""
 
 EIGHT_BITS = (DType.INT8, DType.UINT8)
-"""The types of the results of islands, and of the entries of tables."""
+"""The types of an island's result and of the entries of a lookup table."""
 
 IN_FLOAT = (DType.FLOAT32, DType.INT32, DType.INT64, DType.BOOL)
 """The types of the tensors inside an island."""
@@ -186,10 +189,10 @@ IN_FLOAT = (DType.FLOAT32, DType.INT32, DType.INT64, DType.BOOL)
 
 @dataclass(frozen=True, slots=True)
 class Island:
-    """Pointwise operators that compute each element of ``result`` from the element of ``source`` at the same place.
+    """Pointwise operators that compute each element of ``result`` from the element of ``source`` at the same index.
 
-    ``source`` is a stored tensor. ``operators`` has the places of the island's operators, and ``end`` the place of the
-    last one.
+    ``source`` is a stored (quantized or boolean) tensor. ``operators`` has the indices of the island's operators, and ``end`` the index of
+    the last one.
     """
 
     source: str
@@ -199,11 +202,10 @@ class Island:
 
 
 def with_tables(model: LiteRTModel, excluded: Collection[str] = ()) -> LiteRTModel:
-    """Return the model with a table in place of each island, or a SELECT_V2 where the source is boolean. Operators
-    whose results nobody reads any more are removed. ``excluded`` names operators and tensors; an operator of such a
-    name, or with such an output, stays as it is.
+    """Return the model with a lookup table in place of each island. An island with a boolean source becomes a SELECT_V2.
 
-    The same model is returned where there are no islands, or where LiteRT, in a child process, can't run them.
+    Operators whose results are no longer read are removed. ``excluded`` has names of operators and tensors: operators with such a name or
+    output stay. The same model is returned if there are no islands, or if LiteRT, in a child process, can't run them.
     """
     islands = list(_islands(model, frozenset(excluded)))
     if not islands:
@@ -217,8 +219,10 @@ def with_tables(model: LiteRTModel, excluded: Collection[str] = ()) -> LiteRTMod
 
 @dataclass(frozen=True, slots=True)
 class _Origin:
-    """The stored tensor that determines another tensor element by element, and the places of the operators between the
-    two. ``source`` is None for a tensor that depends only on constants."""
+    """The stored tensor that determines another tensor element by element, and the indices of the operators between them.
+
+    ``source`` is None for a tensor that depends only on constants.
+    """
 
     source: str | None
     operators: tuple[int, ...]
@@ -252,9 +256,10 @@ def _islands(model: LiteRTModel, excluded: frozenset[str]) -> Iterator[Island]:
 def _origin(
     graph: Graph, node: Node, kind: str, found: Mapping[str, _Origin], before: Mapping[str, _Origin]
 ) -> _Origin | None:
-    """Return the origin of a node's result. Return None where several tensors determine the result, or elements at
-    other places do. ``found`` has the origins of tensors in float. ``before`` has the origins of stored tensors that
-    another stored tensor determines."""
+    """Return the origin of a node's result, or None if more than one tensor, or elements at other indices, determine the result.
+
+    ``found`` has the origins of float tensors. ``before`` has the origins of stored tensors that another stored tensor determines.
+    """
     reads_stored = graph[node.name].dtype in EIGHT_BITS or kind in ("DEQUANTIZE", "CAST")
     sources: dict[str, None] = {}
     operators: set[int] = set()
@@ -278,11 +283,10 @@ def _origin(
 
 
 def _common(sources: Sequence[str], before: Mapping[str, _Origin]) -> _Origin | None:
-    """Return the origin that all tensors of ``sources`` have in common: the nearest stored tensor that determines all
-    of them. Return None where no such tensor exists.
+    """Return the nearest stored tensor that determines all tensors of ``sources``, as their common origin, or None if there is none.
 
-    Example: Softsign is the quotient, in float, of an int8 tensor and of its magnitude plus 1, which is int8 too. The
-    first tensor determines both.
+    Example: Softsign is the float quotient of an int8 tensor and of (its magnitude + 1), which is int8 too. The first tensor determines
+    both.
     """
     lines = []
     for name in sources:
@@ -299,8 +303,10 @@ def _common(sources: Sequence[str], before: Mapping[str, _Origin]) -> _Origin | 
 
 
 def _is_stored(tensor: Tensor, kind: str) -> bool:
-    """Return whether a tensor can be the source of a table for this kind of operator: computed or given when the file
-    runs, and of a type with a table."""
+    """Return whether a tensor can be the source of a lookup table for this kind of operator.
+
+    It is computed or given at run time, and its type has a lookup table.
+    """
     if tensor.data is not None or tensor.dtype not in STORED or not tensor.elements:
         return False
     if kind == "CAST":
@@ -318,8 +324,7 @@ def _is_uniform(tensor: Tensor) -> bool:
 
 
 def _computed(model: LiteRTModel, islands: Sequence[Island]) -> list[npt.NDArray[Any]]:
-    """Return the results of each island for all stored values of its source. Raises InvalidModelError where LiteRT
-    can't run the island."""
+    """Return the result of each island for all stored values of its source. Raises InvalidModelError if LiteRT can't run the island."""
     from openneutron.litert.interpret import InterpreterProcess  # few models have any islands
 
     process = InterpreterProcess(
@@ -334,7 +339,7 @@ def _computed(model: LiteRTModel, islands: Sequence[Island]) -> list[npt.NDArray
 
 
 def _alone(model: LiteRTModel, island: Island) -> bytes:
-    """Return a model of only an island's operators. Its input is one tensor with each stored value of the source once."""
+    """Return a model with only the operators of an island. Its input is one tensor that has each stored value of the source once."""
     graph, places = model.graph, model.tensor_index
     new = copied(model.model)
     main = new.subgraphs[0]
@@ -351,8 +356,10 @@ def _alone(model: LiteRTModel, island: Island) -> bytes:
 
 
 def _extents(graph: Graph, island: Island) -> dict[str, int]:
-    """Return the number of elements of an island's source and of each tensor that the island computes, in a run for all
-    stored values of the source. The number is 1 for a tensor that depends only on constants."""
+    """Return the number of elements of an island's source and of each tensor in the island, in a run for all stored values of the source.
+
+    The number is 1 for a tensor that depends only on constants.
+    """
     found = {island.source: len(STORED[graph[island.source].dtype])}
     for place in island.operators:
         node = graph.nodes[place]
@@ -407,13 +414,15 @@ def _add(subgraph: Any, tensor: Any) -> int:
 ON_CPU = "an operator on the CPU reads or writes its variable, or another partition; one partition alone can keep it"
 
 Key = tuple[bytes, bytes]
-"""The container and the name of a variable, which all its handles share."""
+"""The container and the name of a variable. All handles of the variable share them."""
 
 
 @dataclass(slots=True)
 class _Variable:
-    """A variable of the main subgraph: the places of its VAR_HANDLE, READ_VARIABLE and ASSIGN_VARIABLE operators, and
-    its first value. ``others`` is True where another operator uses the variable."""
+    """A variable of the main subgraph: the indices of its VAR_HANDLE, READ_VARIABLE and ASSIGN_VARIABLE operators, and its initial value.
+
+    ``others``: whether another kind of operator uses the variable.
+    """
 
     handles: list[int] = field(default_factory=list)
     reads: list[int] = field(default_factory=list)
@@ -429,11 +438,11 @@ def partitioned(
     host_calls: bool,
     refused: Mapping[str, str] | None = None,
 ) -> tuple[LiteRTModel, Partitioning]:
-    """Return the model with states in place of variables, and its partitioning. A variable becomes a state where one
-    partition can keep it; the operators of other variables stay. ``host_calls`` is the option of this name.
+    """Return the model with states in place of variables, and its partitioning.
 
-    ``refused`` is for another converter than this project's compiler, which keeps no states: the reasons of nodes that
-    it refuses, by their first results.
+    A variable becomes a state if one partition can keep it. The operators of other variables stay. ``host_calls`` is the option of this
+    name. ``refused`` is for another converter than this project's compiler, which keeps no states: the reasons of the nodes that it
+    refuses, by the name of the first result.
     """
     excluded = tuple(excluded)
     usable = _usable(model) if refused is None else []
@@ -453,8 +462,7 @@ def partitioned(
 def _with_reasons(
     model: LiteRTModel, usable: Sequence[_Variable], left: Sequence[_Variable], result: Partitioning
 ) -> Partitioning:
-    """Return the partitioning with the reason ON_CPU for each read and write of the variables that are in ``usable``
-    and not in ``left``."""
+    """Return the partitioning with the reason ON_CPU for each read and write of a variable in ``usable`` that is not in ``left``."""
     scattered = [variable for variable in usable if variable not in left]
     reads = {model.graph.nodes[place].name for variable in scattered for place in variable.reads}
     writes = {model.graph.nodes[place].source for variable in scattered for place in variable.writes}
@@ -468,8 +476,10 @@ def _with_reasons(
 
 
 def _usable(model: LiteRTModel) -> list[_Variable]:
-    """Return the variables that one partition could keep: the main subgraph writes the variable exactly once, after all
-    reads, and nothing else uses it."""
+    """Return the variables that one partition could keep.
+
+    The main subgraph writes such a variable exactly once, after all reads, and no other operator uses it.
+    """
     variables: dict[Key, _Variable] = {}
     operators = model.model.subgraphs[0].operators or []
     of_handle: dict[int, Key] = {}
@@ -505,9 +515,11 @@ def _key(operator: Any) -> Key:
 
 
 def _first_values(model: Any) -> Iterator[tuple[Key, np.ndarray | None]]:
-    """Yield each variable that another subgraph uses, with its first value. The first value is the constant that an
-    ASSIGN_VARIABLE in a subgraph of CALL_ONCE writes. It is None where the subgraph uses the variable in another way,
-    or the value is no constant."""
+    """Yield each variable that another subgraph uses, with its initial value.
+
+    The initial value is the constant that an ASSIGN_VARIABLE in a subgraph of CALL_ONCE writes. It is None if that subgraph uses the
+    variable in another way, or writes no constant.
+    """
     once = {
         operator.builtinOptions.initSubgraphIndex
         for operator in model.subgraphs[0].operators or ()
@@ -575,7 +587,7 @@ def _with_states(model: LiteRTModel, variables: Sequence[_Variable]) -> LiteRTMo
 
 
 def _idle_calls(model: Any, keys: set[Key]) -> Iterator[int]:
-    """Yield the places of the CALL_ONCE operators whose subgraph only sets variables of ``keys``."""
+    """Yield the indices of the CALL_ONCE operators whose subgraph only sets variables of ``keys``."""
     for place, operator in enumerate(model.subgraphs[0].operators):
         if operator_name(model, operator) != "CALL_ONCE":
             continue

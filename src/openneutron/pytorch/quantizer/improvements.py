@@ -36,7 +36,7 @@ _aten = torch.ops.aten
 
 
 MOST_POSITIONS = 1024
-"""The most positions of a layer's result that are used from each sample. They are spread evenly over the result."""
+"""The limit on positions of a layer's result that are used from each sample. They are spread evenly over the result."""
 
 DAMPING = 0.01
 """The penalty on the squared distance from the float weights, relative to the mean energy of an input. Without the
@@ -47,17 +47,20 @@ LEAST_ENERGY = 1e-12
 """The least penalty, which applies if all inputs are zero."""
 
 PASSES = 4
-"""The most passes over all weights of a layer."""
+"""The limit on passes of coordinate descent over all weights of a layer."""
 
 BLOCK = 64
-"""The number of weights whose changes are applied to the other weights at once. The result does not depend on this
-number, except for rounding errors."""
+"""The number of weights whose changes are applied to the other weights at once.
+
+Apart from rounding errors, the result does not depend on this number.
+"""
 
 
 def round_weights(pair: LayerPair) -> None:
-    """Round the weights of the quantized layer, in place, so that its result is closest to the float layer's.
+    """Choose for each weight of the quantized layer the lower or the higher integer so that the layer's result is closest to the float
+    layer's.
 
-    Weights that are not constant, or that another layer reads too, stay as they are.
+    The weights change in place. Weights that are not constant, or that another layer also reads, stay as they are.
     """
     operand = pair.node.args[1]
     stored = pair.stored(operand)
@@ -89,18 +92,17 @@ def nearest(
     scales: torch.Tensor,
     ends: tuple[torch.Tensor, torch.Tensor],
 ) -> torch.Tensor:
-    """Return integers whose products with the inputs are close to the wanted results, by the sum of squared
-    differences.
+    """Return the integer weights, each one of the two in ``ends``, whose products with the inputs are close to the wanted results.
 
-    Each integer is one of the two of ``ends``. Coordinate descent makes at most ``PASSES`` passes over the weights.
+    The distance is the sum of squared differences. Coordinate descent makes at most ``PASSES`` passes over the weights.
 
     Args:
-        energy: The products of the inputs with each other, [group, weight, weight].
-        wanted: The products of the inputs with the wanted results, [group, weight, output].
-        rounded: The integers to begin with, [group, weight, output], as are the following.
+        energy: The sums of products of each two inputs, [group, weight, weight].
+        wanted: The sums of products of each input and each wanted result, [group, weight, output].
+        rounded: The integers to begin with, [group, weight, output], which is also the shape of the following tensors.
         weight: The float weights.
-        scales: Their scales.
-        ends: The two integers that each weight may become.
+        scales: The scales of the weights.
+        ends: The lower and the higher integer of each weight.
     """
     count = energy.shape[1]
     damping = (DAMPING * energy.diagonal(dim1=1, dim2=2).mean(1)).clamp_min(LEAST_ENERGY)
@@ -126,8 +128,11 @@ def nearest(
 
 
 def _sums(pair: LayerPair, groups: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return two sums over all samples: the products of the layer's inputs with each other, and their products with
-    the float layer's results before the bias. The shapes are those of ``energy`` and ``wanted`` in ``nearest``."""
+    """Return two sums over all samples: products of each two inputs of the layer, and products of its inputs with its float results before
+    the bias.
+
+    The shapes are those of ``energy`` and ``wanted`` in ``nearest``.
+    """
     energy = wanted = torch.zeros(())
     for inputs, results in _rows(pair, groups):
         energy = energy + (inputs.mT @ inputs).double()
@@ -154,8 +159,7 @@ def _rows(pair: LayerPair, groups: int) -> Iterator[tuple[torch.Tensor, torch.Te
 
 
 def _unfolded(pair: LayerPair, inputs: torch.Tensor, groups: int) -> torch.Tensor:
-    """Return the input values that each position of a convolution's result is computed from, as [group, position,
-    weight]."""
+    """Return the input values from which a convolution computes each position of its result, as [group, position, weight]."""
     given = arguments_of(pair.node)
     weight = pair.stored(pair.node.args[1])
     assert weight is not None
@@ -175,10 +179,10 @@ CHANNEL_AXES = {CONV_1D: 1, CONV_2D: 1, LINEAR: -1}
 
 
 def correct_bias(pair: LayerPair) -> None:
-    """Shift the bias of the quantized layer so that the mean of each channel is that of the float layer.
+    """Shift the bias of the quantized layer so that the mean of each output channel equals that of the float layer.
 
-    An int32 bias is changed in place. A float bias, which a layer on int16 activations has, is replaced by a new
-    constant. A layer without a constant bias stays as it is.
+    An int32 bias changes in place. A float bias, which a layer on int16 activations has, is replaced by a new constant. A layer without a
+    constant bias stays as it is.
     """
     node = pair.node
     operand = node.args[2] if len(node.args) > 2 else None
@@ -200,8 +204,8 @@ def correct_bias(pair: LayerPair) -> None:
 
 
 def _replace(pair: LayerPair, bias: Node, shift: torch.Tensor) -> None:
-    """Replace the layer's float bias by a new constant, the bias plus ``shift``. The float module keeps the old
-    tensor, which both modules have shared."""
+    """Replace the layer's float bias by a new constant, ``bias + shift``. The old tensor does not change, because the float module also has
+    it."""
     changed = (attrgetter(str(bias.target))(pair.quantized).double() + shift).float()
     constant = add_constant(pair.quantized, pair.node, f"{bias.target}_corrected", changed)
     pair.node.update_arg(2, constant)
@@ -218,8 +222,8 @@ Values = dict[Node, Any]
 class LayerPair:
     """A layer of the quantized module (``node``) and the same layer of the float module (``twin``).
 
-    ``here`` has, for each sample, the values of nodes of the quantized module before the layer. ``there`` has those
-    of the float module, and the result of ``twin``.
+    ``here`` has, for each sample, the values of the quantized module's nodes before the layer. ``there`` has the same for the float module,
+    and the result of ``twin``.
     """
 
     real: GraphModule
@@ -237,7 +241,7 @@ class LayerPair:
         return found
 
     def scales(self, operand: Node) -> torch.Tensor:
-        """Return the scale or the scales of a constant operand, in double."""
+        """Return the scale or the scales of a constant operand, as float64."""
         scale = operand.args[1]
         if isinstance(scale, Node):
             return attrgetter(str(scale.target))(self.quantized).double()
@@ -258,10 +262,9 @@ Change = Callable[[LayerPair], None]
 def layer_by_layer(
     real: GraphModule, quantized: GraphModule, samples: Sequence[ModelInputs], changes: Sequence[Change]
 ) -> None:
-    """Apply the changes to each layer, in execution order. The layer's inputs are those that the changed layers
-    before it compute.
+    """Apply the changes to each layer, in execution order. The inputs of a layer are computed by the layers before it, after their changes.
 
-    ``real`` has the operators of ``quantized`` under the same names.
+    ``real`` is the float module, whose operators have the same names as those of ``quantized``.
     """
     twins = {node.name: node for node in real.graph.nodes}
     ends = {side: _last_uses(side) for side in (real, quantized)}
@@ -293,7 +296,7 @@ def _inputs(module: GraphModule, call: ModelInputs) -> Values:
 
 
 def _last_uses(module: GraphModule) -> dict[Node, list[Node]]:
-    """Return for each node the sources that no later node reads. Constants are not among them."""
+    """Return for each node the operands that no later node reads. Constants are not among them."""
     last = {source: node for node in module.graph.nodes for source in node.all_input_nodes}
     found: dict[Node, list[Node]] = {}
     for source, node in last.items():
@@ -314,7 +317,7 @@ def _step(module: GraphModule, node: Node, samples: list[Values], ends: dict[Nod
 
 
 def computed(node: Node, values: Values) -> Any:
-    """Execute a node on the values of its sources, and return the result."""
+    """Execute a node with the values of its operands, and return the result."""
     args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)
     assert callable(node.target)
     return node.target(*args, **kwargs)
@@ -325,17 +328,17 @@ KEEPING = frozenset({
     _aten.relu.default, _aten.relu_.default, _aten.leaky_relu.default, _aten.leaky_relu_.default, _aten.dropout.default,
     _aten.max_pool2d.default, _aten.avg_pool2d.default, _aten.adaptive_avg_pool2d.default,
 })  # fmt: skip
-"""Operators with f(c x) = c f(x) for a positive factor c of each channel, outside of training."""
+"""Operators outside of training with f(c x) = c f(x) for a positive factor c of each channel."""
 
 CLAMPS = frozenset({
     _aten.relu6.default, _aten.relu6_.default, _aten.hardtanh.default, _aten.hardtanh_.default, _aten.clamp.default,
     _aten.clamp_.default,
 })  # fmt: skip
-"""Operators that a factor passes through if their lower bound is 0 and the channel stays below their upper bound."""
+"""Operators that clamp. A channel's factor c passes through them if the lower bound is 0 and the channel stays below the upper bound."""
 
 NEAR = 1e-5
-"""A channel reaches a bound if its largest value is within this fraction of the bound. The fraction covers the
-rounding of float32."""
+"""The relative distance from a bound within which a channel's largest value counts as equal to the bound. It covers the rounding of
+float32."""
 
 CONVOLUTION_EXPONENT = 0.5
 LARGEST_FACTOR = 2.0**12
@@ -344,8 +347,7 @@ LEAST_VALUE = 1e-12
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pair:
-    """Two layers between which a channel's factor passes through all operators. ``clamps`` are those operators that
-    have an upper bound."""
+    """Two layers between which a factor of a channel passes through all operators. ``clamps`` are the operators with an upper bound."""
 
     first: Node
     second: Node
@@ -389,8 +391,7 @@ def pairs(module: GraphModule) -> Iterator[Pair]:
 
 
 def upper_bound(node: Node) -> float | None:
-    """Return the upper bound of a clamp whose lower bound is 0, or infinity if it has no upper bound. None for any
-    other operator."""
+    """Return the upper bound of a clamp with the lower bound 0, infinity if it has no upper bound, or None for any other operator."""
     if node.target not in CLAMPS:
         return None
     if node.target in (_aten.relu6.default, _aten.relu6_.default):
@@ -410,7 +411,7 @@ def _is_layer(module: GraphModule, node: Node) -> bool:
 
 
 def _channels_fit(module: GraphModule, first: Node, second: Node) -> bool:
-    """Return whether the channels of the first layer's result are those of the second layer's input."""
+    """Return whether the output channels of the first layer are the input channels of the second layer."""
     before, weight = (constant_of(module, node.args[1]) for node in (first, second))
     assert before is not None and weight is not None
     if (first.target == _aten.linear.default) != (second.target == LINEAR):
@@ -420,11 +421,10 @@ def _channels_fit(module: GraphModule, first: Node, second: Node) -> bool:
 
 
 def equalize(module: GraphModule, samples: Iterable[ModelInputs], convolutions: bool, smooth: float | None) -> None:
-    """Equalize the channels between pairs of layers, in place: convolutions if ``convolutions``, linear layers if
-    ``smooth`` is not None.
+    """Equalize the channels between pairs of layers, in place.
 
-    ``smooth`` is the exponent; without it, convolutions use ``CONVOLUTION_EXPONENT``. The changed weights are new
-    constants: the tensors that the module had stay as they are.
+    Convolutions are equalized if ``convolutions`` is True, linear layers if ``smooth`` is not None. ``smooth`` is the exponent; if it is
+    None, convolutions use ``CONVOLUTION_EXPONENT``. The changed weights are new constants, and the module's old tensors do not change.
     """
     wanted = [pair for pair in pairs(module) if (smooth is not None if pair.is_linear else convolutions)]
     if not wanted:
@@ -440,7 +440,7 @@ def equalize(module: GraphModule, samples: Iterable[ModelInputs], convolutions: 
 
 
 class _Largest(Interpreter):
-    """Runs a module, and keeps in ``found`` the largest magnitude of each channel of some nodes over all runs."""
+    """Runs a module and stores in ``found`` the largest magnitude of each channel of some nodes over all runs."""
 
     def __init__(self, module: GraphModule, nodes: Mapping[Node, Pair]) -> None:
         super().__init__(module)
@@ -484,10 +484,10 @@ def _apply(module: GraphModule, pair: Pair, found: Mapping[Node, torch.Tensor], 
 
 
 def below(factors: torch.Tensor, shares: torch.Tensor) -> torch.Tensor:
-    """Return the factors, changed so that a clamp between the layers has the same effect as before.
+    """Return the factors, limited so that a clamp between the layers has the same effect as before.
 
-    ``shares`` has the largest value of each channel divided by the clamp's bound. A channel that reaches the bound
-    gets the factor 1. If no channel does, the factors are scaled so that the largest channel just reaches the bound.
+    ``shares`` has the largest value of each channel divided by the clamp's upper bound. A channel that reaches the bound gets the factor 1.
+    If no channel does, the factors are scaled so that the largest channel just reaches the bound.
     """
     there = shares >= 1 - NEAR
     if bool(there.any()):
@@ -512,8 +512,10 @@ def _shaped(factors: torch.Tensor, weight: torch.Tensor, axis: int) -> torch.Ten
 
 
 def _multiply(module: GraphModule, node: Node, place: int, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
-    """Replace a constant argument of a layer, its weight (``place`` 1) or its bias (2), by the changed one. Other
-    readers of the old constant keep it."""
+    """Replace a constant argument of a layer by the changed one: its weight (``place`` 1) or its bias (``place`` 2).
+
+    Other readers of the constant keep the old one.
+    """
     operand = node.args[place] if place < len(node.args) else None
     if not isinstance(operand, Node):
         return

@@ -260,13 +260,15 @@ class NeutronQuantizer(Quantizer):
         return dataclasses.replace(config, activations=INT8 if is_int8_alone(node) else activations)
 
     def _is_usual(self, node: Node) -> bool:
-        """Return whether a node is quantized, and no setting states the type of its activations."""
+        """Return whether a node is quantized and no setting of the user states its activation type."""
         config = self._overrides.of(node)
         return config is not None and config.activations is None and node not in self._positions
 
     def _widens(self) -> bool:
-        """Return whether parts of an int8 model may become int16. The target must have int16; training and NXP's
-        converter keep int8."""
+        """Return whether parts of an int8 model may become int16.
+
+        The target must have int16 kernels. In training and for NXP's converter all parts stay int8.
+        """
         types = self.neutron_target_spec.neutron_target.npu.data_types.value
         return not self.is_qat and self.converter != EIQ and self.activations == INT8 and INT16 in types
 
@@ -286,8 +288,8 @@ class NeutronQuantizer(Quantizer):
         return known.pop() if len(known) == 1 else config.activations
 
     def _types_read(self, node: Node, beside: Node | None = None) -> set[str]:
-        """Return the activation types of a node's readers, except the reader ``beside``. In place of a reader that
-        only moves values, its own readers count."""
+        """Return the activation types of a node's readers, except the reader ``beside``. A reader that only moves values is replaced by its
+        own readers."""
         found: set[str] = set()
         for user in node.users:
             config, rule = self._config(user), annotation_rules().get(str(user.target))
@@ -300,8 +302,10 @@ class NeutronQuantizer(Quantizer):
         return found
 
     def _functions(self, model: GraphModule, free: Sequence[Node]) -> list[Region]:
-        """Return the pointwise functions of free nodes that become tables. All calls of a function have the same
-        quantization config. A single call with an annotation rule is not returned."""
+        """Return the pointwise functions among the nodes ``free`` that become lookup tables.
+
+        All calls of a function have the same quantization config. A single call with an annotation rule is not among them.
+        """
         ways: list[tuple[QuantizationConfig, list[Node]]] = []
         for node in free:
             config = self._config(node)
@@ -329,8 +333,7 @@ class NeutronQuantizer(Quantizer):
             node.meta[Q_ANNOTATION_KEY] = QuantizationAnnotation(inputs, result, _annotated=True)
 
     def _host(self, node: Node) -> Node | None:
-        """Return the layer that runs an activation as part of its own kernel; None if ``node`` is no such
-        activation."""
+        """Return the layer into which an activation such as a ReLU is fused, or None if ``node`` is no such activation."""
         if str(node.target) not in ACTIVATIONS or not isinstance(node.args[0], Node):
             return None
         host = node.args[0]
@@ -465,10 +468,10 @@ class NeutronQuantizer(Quantizer):
         return activation_spec(self.is_qat, choice.observer or self.observer, activations)
 
     def _input_spec(self, source: Node, config: QuantizationConfig) -> QuantizationSpecBase | None:
-        """Return the spec of an operand: that of the reader's config if the user gave one.
+        """Return the quantization spec of an operand: the one in the reader's config if the user stated one there.
 
-        Otherwise it is the producer's spec, if the producer's operator fixes it or the user chose its observer. In
-        all other cases it is a spec with calibration, which torchao shares with the producer.
+        Otherwise it is the spec of the node that computes the operand, if that node's operator fixes the scale or the user chose its
+        observer. In all other cases it is a spec with an observer, which torchao shares with the node that computes the operand.
         """
         choice, activations = config.input_activation, config.activations or self.activations
         is_chosen = isinstance(root_spec(source)[1], ChosenSpec) and type_of(source) == activations
@@ -505,8 +508,10 @@ class NeutronQuantizer(Quantizer):
         return True
 
     def _tail(self, node: Node) -> Node:
-        """Return the last node that runs as part of ``node``: a fused activation, in training also a batch norm
-        before it, or ``node`` itself."""
+        """Return the last node that is fused into ``node``: an activation, or in training also a batch normalization before it.
+
+        Return ``node`` itself if no node is fused into it.
+        """
         last = node
         if self.is_qat and (norm := only_user(last)) is not None and norm.target in (BATCH_NORM, normalized):
             if norm.target is BATCH_NORM and self._overrides.keeps_float(norm):
@@ -519,7 +524,7 @@ class NeutronQuantizer(Quantizer):
 
 
 def _has_row(node: Node) -> bool:
-    """Return whether a node has an annotation rule for one operand without weights, and thus an operator of LiteRT."""
+    """Return whether a node has an annotation rule with one operand and no weights, so that one LiteRT operator computes it."""
     rule = annotation_rules().get(str(node.target))
     return rule is not None and rule.data == (0,) and rule.weight is None
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Observers of tensors during calibration, which decide their scales.
+"""Observers, which determine the scales of tensors in calibration.
 
-The activation observer keeps a histogram and, when asked, takes the range with the least mean squared error. The error of
-a range is that of clipping what lies outside plus step**2 / 12 for what lies inside (the noise of uniform rounding; Widrow
-and Kollár, "Quantization Noise", 2008, chapter 4), so prefix sums over the histogram give it for every range at once.
+The activation observer keeps a histogram. Its range is the one with the least mean squared error: the error of clipping the values outside,
+plus step**2 / 12 for each value inside (the noise of uniform rounding; Widrow and Kollár, "Quantization Noise", 2008, chapter 4). Prefix
+sums over the histogram give this error for all ranges at once.
 """
 
 from __future__ import annotations
@@ -30,39 +30,45 @@ from openneutron.pytorch.operators.annotations import LARGEST_VALUE, MASKED
 
 BINS = 2048
 CANDIDATES = 128
-"""The number of lower ends, and of upper ends, of the range that are tried."""
+"""The number of lower ends of a range that are tried, and of upper ends."""
 
 MOST_COUNTED = 1 << 18
-"""The most values of each tensor that are counted, besides its least and its largest. A quarter of a million values
-give the same ranges as all values, even if tails are long; 65,536 do not."""
+"""The limit on values of each tensor that are counted, besides the smallest and the largest value.
+
+A quarter of a million values give the same ranges as all values, even for long-tailed distributions; 65,536 do not.
+"""
 
 LEAST_ACTIVATION_SCALE = 2.0**-16
-"""The smallest scale, which keeps requantization multipliers and int32 biases in range for a nearly constant tensor.
-ExecuTorch's NXP quantizer uses 2**-12. With that, a tensor of values below 0.004 has only 16 steps; products with
-probabilities over 1024 values have such values."""
+"""The smallest scale of an activation. It limits requantization multipliers and int32 biases for a tensor whose values hardly differ.
+
+ExecuTorch's NXP quantizer uses 2**-12, which leaves only 16 steps for a tensor with values below 0.004. Products with probabilities over
+1024 values have such values.
+"""
 
 LEAST_REACHED_SCALE = 2.0**-20
-"""``LEAST_ACTIVATION_SCALE`` for results in [0, 1] or [-1, 1], which may be probabilities of rare events."""
+"""``LEAST_ACTIVATION_SCALE`` for results in [0, 1] or [-1, 1]. Such results may be probabilities of rare events."""
 
 LEAST_WIDE_SCALE = 2.0**-24
 """``LEAST_ACTIVATION_SCALE`` for int16, which has 2**8 times as many steps."""
 
 LEAST_CHANNEL_RATIO = 2.0**-12
-"""The least weight scale of an output channel, as a fraction of the largest one of the layer.
+"""The smallest weight scale of an output channel, divided by the largest one of the layer.
 
-The products of a channel with smaller weights stay below a step of the int8 output anyway. A smaller scale would let
-the int32 bias (in units of input scale times weight scale) overflow.
+The products of a channel with smaller weights are below one step of the int8 output in any case. A smaller scale could make the int32 bias
+overflow, because its scale is (input scale * weight scale).
 """
 
 
 LARGEST_SIGNAL = 1e30
-"""The largest magnitude of a signal. Larger values are fillers of masks, such as torch.finfo(torch.float32).min, or
-results of arithmetic on fillers."""
+"""The largest magnitude that counts as a value of the model. Larger ones are fill values of masks, such as torch.finfo(torch.float32).min,
+or results of arithmetic with them."""
 
 
 def stride_of(count: int) -> int:
-    """Return the stride between counted values of a tensor. The stride has no factor in common with the number of values,
-    nor with an extent of the tensor, so that every channel, row and column gets its share."""
+    """Return the stride between the values of a tensor that are counted.
+
+    The stride is coprime to the number of values and to each extent of the tensor, so that every channel, row and column is sampled.
+    """
     stride = -(-count // MOST_COUNTED)
     while math.gcd(stride, count) > 1:
         stride += 1
@@ -70,14 +76,14 @@ def stride_of(count: int) -> int:
 
 
 class HistogramRangeObserver(UniformQuantizationObserverBase):
-    """Observes a float tensor and gives the affine int8 parameters of least mean squared error.
+    """Observes a float tensor, and gives the affine int8 parameters with the least mean squared error.
 
-    Zero is always representable. Values that are exactly zero have no error in any range and are not counted. Values
-    beyond ``LARGEST_SIGNAL``, infinities and NaN are not counted either. Of large tensors, a sample and the two
-    extremes are counted.
+    Zero is always representable. Values that are exactly zero have no error in any range and are not counted. Values beyond
+    ``LARGEST_SIGNAL``, infinities and NaN are not counted either. Of a large tensor, a sample and the smallest and largest value are
+    counted.
 
-    reach: the distance from 0 beyond which values do not matter, as in front of a sigmoid. Values further away count as values at that
-    distance. If all values have one sign, the distance is measured from the one nearest to 0, since small results may get a finer scale
+    reach: the |x| beyond which values do not matter, as at the input of a sigmoid. Values further away count as values at that distance. If
+    all values have one sign, the distance is measured from the value nearest to 0, because small results may get a finer scale
     (``ReachedRangeObserver``).
     """
 
@@ -133,7 +139,7 @@ class HistogramRangeObserver(UniformQuantizationObserverBase):
         return min(BINS - 1, max(0, int((value - low) / (high - low) * BINS)))
 
     def _stretched(self, low: float, high: float) -> np.ndarray:
-        """Return the counts so far in bins of the new, wider range."""
+        """Return the histogram so far in the bins of the wider range from ``low`` to ``high``."""
         old = self.histogram.numpy()
         before, after = float(self.min_val), float(self.max_val)
         centres = before + (np.arange(BINS) + 0.5) * ((after - before) / BINS)
@@ -141,8 +147,8 @@ class HistogramRangeObserver(UniformQuantizationObserverBase):
         return np.bincount(places, weights=old, minlength=BINS)
 
     def best_range(self) -> tuple[float, float]:
-        """Return the range of least mean squared error among those that end at bin edges. The error is that of the
-        range extended to 0."""
+        """Return the range with the least mean squared error among the ranges that end at bin edges. The error is that of the range
+        extended to 0."""
         low, high = float(self.min_val), float(self.max_val)
         if not high > low:
             return low, high
@@ -180,21 +186,21 @@ class HistogramRangeObserver(UniformQuantizationObserverBase):
 
 
 LEFT_OUT = 0.0001
-"""The share of values that PercentileObserver leaves out, half of it at each end."""
+"""The fraction of values that PercentileObserver clips, half of it at each end."""
 
 BINS_OF_ENTROPY = 128
-"""The number of levels to which one side of a distribution is reduced (Migacz, "8-bit Inference with TensorRT", GTC
-2017)."""
+"""The number of levels in which EntropyObserver quantizes one side of a distribution (Migacz, "8-bit Inference with TensorRT", GTC 2017).
+"""
 
 BINS_BETWEEN = 16
-"""The distance between the ends that EntropyObserver tries, in bins."""
+"""The distance between the ends of ranges that EntropyObserver tries, in bins."""
 
 MISSING_COST = 20
-"""The cost of a value that the reduced distribution lacks, in nats: the divergence itself is infinite there."""
+"""The cost in nats of a value to which the quantized distribution gives the probability 0: the divergence is infinite there."""
 
 
 class PercentileObserver(HistogramRangeObserver):
-    """Gives the range without the smallest and the largest values. Their share is ``LEFT_OUT`` of all values."""
+    """An observer whose range clips the smallest and the largest values, the fraction ``LEFT_OUT`` of all values."""
 
     def best_range(self) -> tuple[float, float]:
         """Return the range of the remaining values, extended to 0."""
@@ -209,10 +215,10 @@ class PercentileObserver(HistogramRangeObserver):
 
 
 class EntropyObserver(HistogramRangeObserver):
-    """Takes the symmetric range whose distribution, reduced to int8, has the smallest Kullback-Leibler divergence."""
+    """An observer whose symmetric range minimizes the Kullback-Leibler divergence between the distribution and its int8 form."""
 
     def best_range(self) -> tuple[float, float]:
-        """Return the symmetric range, cut off at the values that were seen."""
+        """Return the symmetric range, clipped to the smallest and the largest observed value."""
         low, high = float(self.min_val), float(self.max_val)
         counts = np.maximum(self.histogram.numpy(), 0)
         if not high > low or not counts.any():
@@ -226,8 +232,10 @@ class EntropyObserver(HistogramRangeObserver):
 
 
 def _divergence(sizes: np.ndarray, end: int) -> float:
-    """Return the divergence in nats between the first ``end`` bins and their reduction to ``BINS_OF_ENTROPY``
-    levels. The last of these bins also has all values above it."""
+    """Return the divergence in nats between the first ``end`` bins and their form with ``BINS_OF_ENTROPY`` levels.
+
+    The last of the bins also counts all values above it.
+    """
     kept = sizes[:end].copy()
     kept[-1] += sizes[end:].sum()
     groups = np.arange(end) * BINS_OF_ENTROPY // end
@@ -251,15 +259,18 @@ OBSERVER: dict[str, Any] = dict(
 
 
 FAR_INSIDE = 0.8
-"""A result gets a scale of its own if it is below this fraction of the scale that LiteRT fixes for the operator,
-which saves at least 2 dB of rounding noise. Otherwise LiteRT's operator computes the result."""
+"""The limit on a result's own scale as a fraction of LiteRT's fixed scale for the operator. Such a scale saves at least 2 dB of rounding
+noise.
+
+If the scale would be larger, LiteRT's operator computes the result with its fixed scale.
+"""
 
 
 class ReachedRangeObserver(HistogramRangeObserver):
     """Observes the result of an operator whose scale LiteRT fixes.
 
-    It gives the fixed parameters, or those of the range that the values reach if these are much finer
-    (``FAR_INSIDE``): a sigmoid of rare events has values far below 1.
+    It gives the fixed parameters, or the parameters of the observed range if these are much finer (``FAR_INSIDE``). An example is a sigmoid
+    for rare events, whose values are far below 1.
 
     scale, zero_point: the fixed parameters.
     """
@@ -278,18 +289,20 @@ class ReachedRangeObserver(HistogramRangeObserver):
 
 
 HEADROOM = 2.0
-"""The largest magnitude that int16 represents, relative to the largest one in calibration. A value that saturates
-makes far more noise than steps of twice the size: the built-in speech_enhancement on noise has 81 dB, and 53 dB
-without headroom."""
+"""The largest magnitude that int16 represents, divided by the largest observed magnitude.
+
+A value that saturates makes far more noise than steps of twice the size: the built-in speech_enhancement on noise has 81 dB, and 53 dB
+without headroom.
+"""
 
 
 ROOT_HEADROOM = 1.25
-"""The headroom of sums of powers that a root or a logarithm reads: a table of int16 has 513 entries over the whole range, and roots are
-steep at its lower end."""
+"""``HEADROOM`` for sums of powers whose root or logarithm is taken. It is smaller because an int16 table has 513 entries over the whole
+range and roots are steep at its lower end."""
 
 
 class _WithHeadroom(UniformQuantizationObserverBase):
-    """Gives a range that is ``headroom`` times as wide as the one that was seen."""
+    """Mixin of an observer: its range is ``headroom`` times as wide as the observed range."""
 
     headroom = HEADROOM
     min_val: torch.Tensor
@@ -305,9 +318,9 @@ class MovingRangeObserver(_WithHeadroom, MovingAverageMinMaxObserver):
 
 
 class WholeRangeObserver(_WithHeadroom, MinMaxObserver):
-    """Observes the smallest and the largest value of a float tensor: int16 has steps enough for all of them.
+    """Observes the smallest and the largest value of a float tensor for int16, which has steps enough for all values between them.
 
-    Values beyond ``LARGEST_SIGNAL``, infinite ones and those that are not numbers are left out.
+    Values beyond ``LARGEST_SIGNAL``, infinities and NaN are ignored.
     """
 
     def forward(self, x_orig: torch.Tensor) -> torch.Tensor:
@@ -322,14 +335,13 @@ class WholeRangeObserver(_WithHeadroom, MinMaxObserver):
 
 
 class RootRangeObserver(WholeRangeObserver):
-    """Observes the range of a sum of powers that a root or a logarithm reads."""
+    """Observes the range of a sum of powers whose root or logarithm is taken."""
 
     headroom = ROOT_HEADROOM
 
 
 class LatestWeightObserver(MovingAveragePerChannelMinMaxObserver):
-    """Gives the scales of ``PerChannelWeightObserver`` for the weights that it saw last, since weights change in
-    training."""
+    """Gives the scales of ``PerChannelWeightObserver`` for the weights that it observed last, because training changes weights."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(averaging_constant=1.0, **kwargs)
@@ -340,7 +352,7 @@ class LatestWeightObserver(MovingAveragePerChannelMinMaxObserver):
 
 
 class _SeesOnce:
-    """Makes an observer look at a constant once, not again with each sample."""
+    """Mixin of an observer of a constant: it observes the constant once, not for each sample."""
 
     _seen: tuple[int, int] | None = None
 
@@ -389,8 +401,10 @@ class ProbabilityObserver(MinMaxObserver):
 
 
 class LogProbabilityObserver(MinMaxObserver):
-    """Observes logarithms of probabilities. Gives LiteRT's fixed scale 1/16 if it represents the lowest value, else
-    the scale whose lowest integer is the lowest value. The zero point is 127 in either case."""
+    """Observes logarithms of probabilities. The zero point is 127.
+
+    The scale is LiteRT's 1/16 if it represents the lowest value. Otherwise it is the scale at which the lowest integer is the lowest value.
+    """
 
     def calculate_qparams(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Return (scale, zero point)."""
@@ -409,15 +423,15 @@ def fixed_parameters(op: str) -> tuple[float, int]:
 
 
 REACH = 9.0
-"""The largest distance below the maximum of its row at which a value matters to a softmax: e**-9 is 1/8103, 1/32 of a step of the result."""
+"""The distance below the maximum of a row beyond which a value does not matter to a softmax: e**-9 is 1/8103, 1/32 of a step of the result.
+"""
 
 
 class RowRangeObserver(MinMaxObserver):
-    """Observes the input of a softmax over dimension ``dim``.
+    """Observes the input of a softmax over the dimension ``dim``.
 
-    A value that is further than ``REACH`` below the largest one of its row counts as one at that distance. It
-    saturates instead of stretching the range; most such values are hidden by a mask. No other value is clipped: the
-    largest values, which are few, matter most.
+    A value more than ``REACH`` below the largest value of its row counts as a value at that distance, so that it does not widen the range.
+    Most such values are masked. No other value is clipped: the few largest values matter most.
     """
 
     def __init__(self, dim: int = -1, **kwargs: Any) -> None:
@@ -439,8 +453,11 @@ class RowRangeObserver(MinMaxObserver):
 
 
 class ReachableRangeObserver(MinMaxObserver):
-    """Observes the result of ``masked_fill``. Fillers beyond ``LARGEST_VALUE``, such as infinity, are not counted
-    and saturate: they only put the values that they replace out of reach."""
+    """Observes the result of ``masked_fill``.
+
+    Fill values beyond ``LARGEST_VALUE``, such as infinity, are not counted. They saturate, which is enough to exclude the values that they
+    replace.
+    """
 
     def forward(self, x_orig: torch.Tensor) -> torch.Tensor:
         x = x_orig.detach()
@@ -461,10 +478,10 @@ class MaskRangeObserver(MinMaxObserver):
 
 
 LARGEST_LOSS_DB = 6.0
-"""The largest loss of signal-to-noise ratio with which a part may share a scale with others: one bit."""
+"""The limit on the loss of signal-to-noise ratio of a part that shares its scale with others: one bit."""
 
 ENOUGH_DB = 35.0
-"""A signal-to-noise ratio with which a part may share a scale with others, whatever it loses."""
+"""The signal-to-noise ratio from which on a part may share a scale with others, whatever it loses by that."""
 
 STEPS = 255
 """The steps of an int8 range."""
@@ -472,7 +489,7 @@ STEPS = 255
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The range of a part's values, extended to 0, the sum of their squares, and their number."""
+    """The observed range of a part's values, extended to 0, with the sum of their squares and their number."""
 
     low: float = 0.0
     high: float = 0.0
@@ -501,7 +518,7 @@ class Seen:
 
 
 def is_alike(parts: Sequence[Seen]) -> bool:
-    """Return whether one int8 scale serves all parts (``LARGEST_LOSS_DB``, ``ENOUGH_DB``)."""
+    """Return whether one int8 scale represents all parts well enough (``LARGEST_LOSS_DB``, ``ENOUGH_DB``)."""
     step = (max(part.high for part in parts) - min(part.low for part in parts)) / STEPS
     for part in parts:
         if not part.square:
