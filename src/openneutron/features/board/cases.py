@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The jobs that the check of a board runs, and cases.h with their facts for runtime/board/board_check.c.
+"""The jobs with which a board's NPU is checked, and the header cases.h that describes them to runtime/board/board_check.c.
 
-The values of a case come from a hash of their index, so that the program computes them. The file has a sum of the packed
-weights and of the exact results of each case: the program stops where its own differ.
+The values of a case are computed from a hash of their index, here and in the C program. The header has a checksum of each case's packed weights
+and exact results. The C program stops if its own checksums differ.
 """
 
 from __future__ import annotations
@@ -19,28 +19,32 @@ from openneutron.device import neutron_jobs as jobs
 VERSION = 1
 
 RESCALE_N = 128
-"""The results of a product of zeros, each a bias times a factor."""
+"""The number of results in a product of zeros (see ``Rescale``)."""
 
 PACKED_SIGNED, PACKED, PLAIN_SIGNED, PLAIN, WITHOUT = 2, 1, -2, -1, 0
-"""The kinds of a job; ``WITHOUT`` is the form of the releases whose jobs state none."""
+"""The kinds of jobs: the layout of the weights and the type of the left operand. ``WITHOUT`` is the kind of releases whose jobs do not state a
+kind."""
 
 K_INT8 = (
     16, 32, 48, 64, 80, 96, 112, 128, 144, 160, 192, 224, 256, 288, 320, 384, 432, 448, 512, 576, 640, 720, 768, 864, 896,
     960, 1024, 1152, 1280, 1536, 1728, 1920, 2048, 2304, 2560, 2624, 3072, 3456, 3584, 4096, 4608, 4864, 5120, 5632, 6144,
     6912, 7168, 8192, 9216, 9728, 10240, 10752, 11008, 12288, 13824, 14336, 16384,
 )  # fmt: skip
-"""K of convolutions and linear layers in use, and those that llama-neutron names."""
+"""The values of K (columns of the weights) that are checked with int8 weights: those of common convolutions and linear layers, and those that
+llama-neutron names."""
 
 INT4_CHANNELS = 128
-"""N of int4 weights: a multiple of 128, which the second release needs, is a whole number of blocks of any K."""
+"""N (rows of the weights) of cases with int4 weights. The second release needs a multiple of 128, which is also a whole number of blocks for any
+K."""
 
 K_INT4 = (64, *sorted(jobs.FIRMWARE_3_1_1.right | jobs.FIRMWARE_3_1_1.wrong))
-"""K that llama-neutron names; it has int4 weights in groups of 32."""
+"""The values of K that are checked with int4 weights: those that llama-neutron names. It has int4 weights in groups of 32."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A product with exact results of 4 bytes. ``group`` is 0 for int8 weights."""
+    """A matrix product of an [m, k] and an [n, k] operand, with exact int32 results. ``group`` is the number of columns in a group of int4
+    weights; 0 for int8 weights."""
 
     kind: int
     m: int
@@ -50,13 +54,13 @@ class Case:
 
     @property
     def tiling(self) -> tuple[int, int]:
-        """Return the channels a core and the cores of packed weights."""
+        """Return two numbers about the layout of packed weights: channels per core, and cores."""
         return jobs.tiling(self.k, self.group or None)[:2]
 
 
 @dataclass(frozen=True, slots=True)
 class Rescale:
-    """A product of zeros: result i is the bias ``first + i * step`` times a factor."""
+    """A product of zeros, whose result i is the bias ``first + i * step`` multiplied by ``factor``. It shows how the NPU rounds."""
 
     kind: int
     result_bytes: int
@@ -67,12 +71,12 @@ class Rescale:
 
     @property
     def biases(self) -> NDArray[np.int64]:
-        """Return the biases."""
+        """Return the biases of all results."""
         return self.first + np.arange(RESCALE_N, dtype=np.int64) * self.step
 
 
 def block(k: int) -> int:
-    """Return the channels of a block of packed int8 weights."""
+    """Return the number of channels in a block of packed int8 weights with ``k`` columns."""
     channels, cores, _ = jobs.tiling(k)
     return channels * cores
 
@@ -84,11 +88,11 @@ FORMS = (
     Case(PACKED, 3, 128, 128, 32),
     Case(WITHOUT, 3, 128, 128, 32),
 )
-"""One small product in each form that a release may have; those without a kind run last."""
+"""A small product for each form of a job that a release of the driver may have. Jobs without a kind run last."""
 
 
 def cases() -> list[Case]:
-    """Return the products whose results are compared with exact ones."""
+    """Return the products whose results are compared with exact results."""
     made = [Case(PACKED_SIGNED, 3, k, block(k)) for k in K_INT8]
     made += [Case(PLAIN_SIGNED, 3, k, 16) for k in K_INT8]
     made += [Case(kind, 3, k, block(k)) for kind in (PACKED, PLAIN) for k in (64, 576, 1024, 4096, 8192)]
@@ -103,7 +107,7 @@ def cases() -> list[Case]:
 
 
 def rescales() -> list[Rescale]:
-    """Return the products that show how the NPU rounds and saturates, and what it does with the zero point."""
+    """Return the products of zeros that show how the NPU rounds and saturates, and what it does with the zero point."""
     made = []
     for kind in (PACKED_SIGNED, PACKED, PLAIN):
         for size in (1, 4):
@@ -141,14 +145,14 @@ TIMED = (
     Case(PACKED_SIGNED, 196, 512, 512),
     Case(PACKED_SIGNED, 784, 256, 256),
 )
-"""The products whose time is measured, the quick ones first."""
+"""The products whose time is measured, the fastest first."""
 QUICK_TIMES = 5
 
 _A, _WEIGHTS, _BIAS, _SCALES, _SIGNS = 1, 2, 3, 4, 5
 
 
 def hashed(count: int, seed: int) -> NDArray[np.uint8]:
-    """Return the first bytes of a part: ``byte_of`` of board_check.c."""
+    """Return ``count`` pseudorandom bytes of a seed: those of the function ``byte_of`` in board_check.c."""
     x = np.arange(count, dtype=np.uint32) * np.uint32(0x9E3779B1) + np.uint32(seed * 0x85EBCA77 & 0xFFFFFFFF)
     x ^= x >> np.uint32(15)
     x *= np.uint32(0x2C1B3C6D)
@@ -159,21 +163,21 @@ def hashed(count: int, seed: int) -> NDArray[np.uint8]:
 
 
 def weighted_sum(values: NDArray[np.generic]) -> int:
-    """Return the sum of value i times 2 i + 1, modulo 2**64."""
+    """Return a checksum of values: the sum of value i times 2 i + 1, modulo 2**64."""
     words = values.reshape(-1).astype(np.uint64)
     return int((words * (np.arange(words.size, dtype=np.uint64) * np.uint64(2) + np.uint64(1))).sum(dtype=np.uint64))
 
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """The weights of a case as bytes in memory, and its exact results."""
+    """The weights of a case as they are in memory, and the case's exact results."""
 
     packed: NDArray[np.uint8]
     results: NDArray[np.int32]
 
 
 def values_of(case: Case, seed: int) -> Values:
-    """Return the values of a case as the program has them."""
+    """Return the values of a case, equal to those that the C program computes."""
     m, k, n = case.m, case.k, case.n
     a = hashed(m * k, seed * 8 + _A).reshape(m, k)
     rows = a.view(np.int8) if abs(case.kind) == PACKED_SIGNED else a
@@ -189,7 +193,7 @@ def values_of(case: Case, seed: int) -> Values:
 
 
 def _int4(case: Case, nibbles: NDArray[np.uint8], seed: int) -> tuple[NDArray[np.int8], NDArray[np.uint8]]:
-    """Return the decoded weights of an int4 case, and its nibbles as bytes in memory."""
+    """Return the decoded int8 weights of an int4 case, and the packed int4 weights as they are in memory."""
     groups = case.k // case.group
     scale_bytes = hashed(case.n * groups, seed * 8 + _SCALES).reshape(case.n, groups).astype(np.int64)
     signs = (hashed(case.n * groups, seed * 8 + _SIGNS).reshape(case.n, groups) & 1).astype(np.int64)
@@ -221,7 +225,7 @@ def _table(name: str, given: Iterable[Case], checked: bool, first_seed: int) -> 
 
 @cache
 def cases_header() -> str:
-    """Return cases.h."""
+    """Return the text of cases.h."""
     checked = cases()
     rescaled = "\n".join(
         f"    {{{r.kind}, {r.result_bytes}, {r.zero_point}, UINT32_C({r.factor}), {r.first}, {r.step}, "

@@ -26,7 +26,8 @@ _UNQUOTED = re.compile(r"[^A-Za-z0-9_.+ -]+")
 
 
 def chip_text(found: Findings, name: str) -> str:
-    """Return the TOML of i.MX 95 with the board's facts in its table ``jobs``; facts that the check does not show stay as they are."""
+    """Return the text of a chip file for a board: that of i.MX 95, with the check's findings in the table ``jobs``. Facts that the check does
+    not show are unchanged."""
     assert found.form is not None, "a board without a form of jobs has no chip file"
     text = (resources.files("openneutron.targets") / "chips" / "imx95.toml").read_text()
     source = f"measured: openneutron board, kernel {_UNQUOTED.sub(' ', found.kernel).strip()}"
@@ -59,7 +60,7 @@ def chip_text(found: Findings, name: str) -> str:
 
 
 def _parts(text: str) -> tuple[str, str, str]:
-    """Return the text before the table ``jobs``, the table, and the text behind it."""
+    """Return a chip file in three parts: the text before the table ``jobs``, the table, and the text after it."""
     start = text.index("[jobs]\n")
     end = text.index("\n[", start)
     return text[:start], text[start:end], text[end:]
@@ -158,7 +159,7 @@ def read(
 
 
 def _facts(found: Findings) -> Mapping[str, Any]:
-    """Return the findings as data."""
+    """Return the findings as values for JSON."""
     return {
         "kernel": found.kernel,
         "system": found.system,

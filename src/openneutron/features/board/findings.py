@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Conclude from the JSON of board_check how a board's NPU computes matrix products."""
+"""Read the JSON that board_check wrote on a board, and conclude how the board's NPU computes matrix products."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ KIND_NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A product on the board. ``wrong`` is the number of wrong results; ``error`` is the driver's code."""
+    """The result of a product on the board. ``wrong`` is the number of wrong values, and ``error`` the driver's error code."""
 
     case: Case
     error: int
@@ -48,9 +48,10 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Rescaling:
-    """How the NPU makes results of one size. The names are those of the hypotheses; None: the board's results fit none.
+    """The rounding, zero point and saturation of results of one size, by the names of the hypotheses that fit. A name is None if no hypothesis
+    fits the board's results.
 
-    ``differences`` counts the results by their difference from the nearest hypothesis.
+    ``nearest`` is the hypothesis with the fewest contradictions. ``differences`` has the number of results for each difference from it.
     """
 
     rounding: str | None
@@ -62,7 +63,7 @@ class Rescaling:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """The time of jobs: an overhead, and the largest rates seen above it. None: the jobs do not show the rate."""
+    """The time of jobs: the overhead of a job, and the highest rates above it. A rate is None if the jobs do not show it."""
 
     overhead_us: float
     bytes_per_ns: float | None
@@ -71,8 +72,11 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What a board's check tells. ``form`` is the release of jobs with int8 weights, ``int4_form`` that of int4 weights; None: no
-    form gave right results. ``rescaled`` has the results of 1 and of 4 bytes."""
+    """The findings of a board's check.
+
+    ``form`` is the release whose jobs gave right results with int8 weights, ``int4_form`` with int4 weights; None if none did. ``rescaled`` has
+    the rescaling of results with 1 byte and with 4 bytes.
+    """
 
     kernel: str
     system: str
@@ -87,19 +91,19 @@ class Findings:
     """The program did not reach its end: a job did not return."""
 
     def of(self, kinds: Iterable[int], group: int = 0) -> list[Result]:
-        """Return the results of some kinds of int8 weights, or of int4 weights in groups."""
+        """Return the results of products of certain kinds: with int8 weights, or with int4 weights in groups of ``group`` columns."""
         wanted = set(kinds)
         return [result for result in self.results if result.case.kind in wanted and result.case.group == group]
 
     def wrong_k(self, kinds: Iterable[int], group: int = 0) -> list[int]:
-        """Return the K that gave an error or a wrong result, in order."""
+        """Return in ascending order the values of K for which a product gave an error or a wrong result."""
         return sorted({result.case.k for result in self.of(kinds, group) if not result.is_right})
 
 
 def read_findings(path: Path) -> Findings:
-    """Return what the JSON file of a board's check tells. Raises InvalidOptionError for another file.
+    """Return the findings in the JSON file of a board's check. Raises InvalidOptionError if the file has another form.
 
-    A file that ends early, because a job did not return, has the rows of the jobs before it.
+    If the file is incomplete because a job did not return, the findings are those of the jobs before it.
     """
     text = content(path).decode(errors="replace")
     given, is_cut = _parsed(text)
@@ -117,7 +121,7 @@ def read_findings(path: Path) -> Findings:
 
 
 def _parsed(text: str) -> tuple[dict[str, Any] | None, bool]:
-    """Return the file's object, or None, and whether its end is missing. Each row of the file has a line of its own."""
+    """Return the JSON object of a file, or None; and whether the file is incomplete. Each row of the file is on a line of its own."""
     lines = text.splitlines()
     for end in ("", "}", "]}"):
         for kept in {len(lines), len(lines) - (1 if end else 0)}:
@@ -130,7 +134,7 @@ def _parsed(text: str) -> tuple[dict[str, Any] | None, bool]:
 
 
 def findings_of(given: Mapping[str, Any]) -> Findings:
-    """Return what a check's JSON tells."""
+    """Return the findings in the JSON object of a check."""
     forms, results = _results(given.get("forms", ())), _results(given.get("cases", ()))
     int8 = [result for result in forms if not result.case.group]
     int4 = [result for result in forms if result.case.group]
@@ -159,12 +163,12 @@ def _form(tried: Iterable[Result], without_kind: str) -> str | None:
 
 
 def _results(rows: Iterable[Sequence[Any]]) -> tuple[Result, ...]:
-    """Return the results of rows ``kind, M, K, N, group, error, wrong results``; products too large for the buffer are left out."""
+    """Return the results in rows of ``kind, M, K, N, group, error, wrong results``. Products that are too large for the buffer are left out."""
     return tuple(Result(Case(*row[:5]), row[5], row[6]) for row in rows if not isinstance(row[5], str))
 
 
 def predicted(given: Rescale, rounding: str, zero_point: str, saturation: str) -> NDArray[np.int64]:
-    """Return the results of a product of zeros under a hypothesis."""
+    """Return the results of a product of zeros that a hypothesis about rounding, zero point and saturation predicts."""
     products = given.biases * (given.factor & 0xFFFF)
     unit = 1 << (given.factor >> 16)
     floors, rests = products // unit, products % unit
@@ -195,7 +199,7 @@ def _rescaled(rows: Iterable[Mapping[str, Any]]) -> dict[int, Rescaling]:
 
 
 def _nearest(pairs: Sequence[tuple[Rescale, NDArray[np.int64]]]) -> Rescaling:
-    """Return the hypothesis that the fewest results contradict."""
+    """Return the hypothesis that the fewest results contradict. Each pair has a product of zeros and its results on the board."""
 
     def wrong(names: tuple[str, str, str]) -> int:
         return sum(int((found != predicted(asked, *names)).sum()) for asked, found in pairs)
@@ -225,7 +229,7 @@ def _times(rows: Iterable[Sequence[Any]]) -> Times | None:
 
 
 def sentences(found: Findings) -> list[str]:
-    """Return the findings in sentences."""
+    """Return the findings as sentences for the terminal."""
     lines = [
         f"The board runs {found.system or 'a system without a name'}, kernel {found.kernel}, with {found.library}.",
         f"The largest buffer of contiguous memory has {found.memory_mib} MiB."
@@ -299,7 +303,7 @@ _ROUNDING_WORDS = {
 
 
 def rescaling(size: int, rescaled: Rescaling) -> str:
-    """Return how the NPU rounds and saturates results of 1 or 4 bytes, in sentences."""
+    """Return sentences about how the NPU rounds and saturates results of ``size`` bytes."""
     what = "Results of 1 byte" if size == 1 else "Results of 4 bytes"
     if rescaled.rounding is None:
         told = ", ".join(f"{difference:+d}: {count}" for difference, count in rescaled.differences.items())

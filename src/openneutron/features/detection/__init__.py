@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The boxes that a detector of Ultralytics' form finds in a picture: read from its results, and drawn.
+"""Detections of models with Ultralytics' output format: boxes in a picture, read from the outputs and drawn.
 
-The form is that of Ultralytics' exports, by their metadata: the task, the class names, the size of the input and what the results are.
+The format is described by the metadata of Ultralytics' exports: the task, the class names, the size of the input, and the layout of the outputs.
 """
 
 from openneutron.features.detection.detections import Detections, Detector

@@ -80,14 +80,14 @@ class Detections:
 
 
 MOST_BOXES = 30_000
-"""The most boxes that take part in a suppression, those of the highest scores (``max_nms`` of Ultralytics' utils/nms.py, 8.4)."""
+"""The largest number of boxes in a suppression; those with the highest scores are taken (``max_nms`` of Ultralytics' utils/nms.py, 8.4)."""
 
 
 def kept(boxes: np.ndarray, scores: np.ndarray, classes: np.ndarray, iou: float, most: int) -> np.ndarray:
-    """Return the indices of the boxes that a greedy suppression keeps, by falling score; of equal scores the first comes first.
+    """Return the indices of the boxes that non-maximum suppression keeps, by falling score. Boxes with equal scores keep their order.
 
-    A box is dropped if a box of its class with a higher score covers it with an intersection over union above ``iou``. Rotated boxes (five
-    numbers) are compared by ``rotated_iou``.
+    A box is dropped if a kept box of its class with a higher score overlaps it with an intersection over union above ``iou``. Rotated boxes
+    (five numbers) are compared by ``rotated_iou``.
     """
     order = np.argsort(-scores, kind="stable")[:MOST_BOXES]
     found: list[int] = []
@@ -111,9 +111,11 @@ def straight_iou(box: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 def rotated_iou(box: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Return the likeness of a rotated box to each of the others, from 0 to 1: one minus the Hellinger distance of normal distributions
-    with the boxes' centres and covariances (Murrugarra-Llerena et al., "Gaussian Bounding Boxes and Probabilistic Intersection-over-Union
-    for Object Detection", 2021), as Ultralytics compares such boxes."""
+    """Return the similarity of a rotated box to each of the others, from 0 to 1.
+
+    It is one minus the Hellinger distance of normal distributions with the boxes' centres and covariances, as in Ultralytics (Murrugarra-Llerena
+    et al., "Gaussian Bounding Boxes and Probabilistic Intersection-over-Union for Object Detection", 2021).
+    """
     small = 1e-7
     first, rest = (_covariance(item) for item in (box[None], others))
     a, b, c = (one + other for one, other in zip(first, rest, strict=True))
@@ -139,9 +141,9 @@ def _covariance(boxes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def masks(found: Detections, height: int, width: int) -> np.ndarray:
-    """Return the mask of each detection in a picture of this size, bool[n, height, width]; detections are those of ``in_picture``.
+    """Return the mask of each detection in a picture of this size: bool [n, height, width]. The detections must be those of ``in_picture``.
 
-    The sums of prototypes are resized by bilinear interpolation to the picture, and cut to the detection's box.
+    The weighted sums of prototypes are resized to the picture by bilinear interpolation, and cropped to the detection's box.
     """
     from PIL import Image
 
@@ -170,11 +172,11 @@ TASKS = (DETECT, SEGMENT, POSE, ROTATED)
 """The tasks whose results are boxes, by Ultralytics' names."""
 
 CONFIDENCE, IOU, MOST = 0.25, 0.7, 300
-"""The least score of a detection, the largest intersection over union of two of a class, and the largest number, where nothing else is
-given: those of Ultralytics' ``predict`` (cfg/default.yaml, 8.4)."""
+"""The defaults of Ultralytics' ``predict`` (cfg/default.yaml, 8.4): the smallest score of a detection, the largest intersection over union of
+two detections of a class, and the largest number of detections."""
 
 RAW = "raw"
-"""The metadata ``head`` of a program whose results are a network's raw heads, before boxes."""
+"""The value of the metadata ``head`` for a program whose outputs are a network's raw heads, before boxes are computed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,9 +205,9 @@ class Detector:
 
     @classmethod
     def of(cls, metadata: Mapping[str, Any], is_litert: bool = False) -> Detector | None:
-        """Return the detector that Ultralytics' metadata describe, as values or as their text; None for other metadata.
+        """Return the detector that Ultralytics' metadata describe; None for other metadata. The metadata may be values or their texts.
 
-        Raises InvalidModelError where the results are raw heads.
+        Raises InvalidModelError if the outputs are raw heads.
         """
         given = {name: _value(item) for name, item in metadata.items()}
         size, names = given.get("imgsz"), given.get("names")

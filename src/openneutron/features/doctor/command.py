@@ -48,7 +48,7 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One finding; ``to_do`` is the instruction for the user, if any."""
+    """The result of one check. ``to_do`` is an instruction for the user; empty if there is nothing to do."""
 
     what: str
     state: State
@@ -93,7 +93,7 @@ def findings(checks: list[Check]) -> RenderableType:
 
 
 def all_checks(progress: Progress) -> list[Check]:
-    """Return every check, the costly ones last."""
+    """Return the results of all checks, the slowest last."""
     checks = [
         Check("Python", State.FINE, platform.python_version(), ">=3.11"),
         platform_check(),
@@ -181,7 +181,7 @@ def package_check(requirement: Requirement) -> Check:
 
 
 def extra_check(extra: str) -> Check:
-    """Return what an extra gives, and whether its packages are installed."""
+    """Return the check of an extra: what it is needed for, and whether its packages are installed."""
     packages, gives = EXTRAS[extra]
     missing = []
     for package in packages:
@@ -332,7 +332,7 @@ def doctor(
 
 
 def _describe(file: str, as_json: bool) -> None:
-    """Print what a model's file is."""
+    """Print the description of a model's file."""
     path = Path(file)
     if file in BUILT_IN and not path.exists():
         raise InvalidModelError(
@@ -375,4 +375,4 @@ def _describe(file: str, as_json: bool) -> None:
 
 
 MOST_OPERATORS = 12
-"""The most kinds of operators that are shown."""
+"""The largest number of kinds of operators that is printed."""

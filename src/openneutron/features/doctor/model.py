@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Describe a model's file: its form, its author, its inputs, and what a compile would do with it. Nothing in the file is executed, and
-PyTorch is not imported."""
+"""Describe a model's file: its format, its author, its inputs, and what a compile would do with it. Nothing in the file is executed, and PyTorch
+is not imported."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ AS_IT_IS = (
 )
 
 MOST_JSON = 1 << 28
-"""The largest JSON text inside an archive that is read, in bytes."""
+"""The size of the largest JSON text in an archive that is read, in bytes."""
 
 
 ANY = ("...",)
-"""The sizes of an input for which the file has no shape, and no number of axes."""
+"""The shape of an input if the file states neither sizes nor the number of axes."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorFact:
-    """An input or an output. ``shape`` has a name or ``?`` for a size that the file leaves open."""
+    """An input or an output of a model. ``shape`` has a name or ``?`` for a size that the file leaves open."""
 
     name: str
     dtype: str
@@ -55,7 +55,7 @@ class TensorFact:
 
     @property
     def is_open(self) -> bool:
-        """Return whether a size has to be given. The batch is 1 where it is open."""
+        """Return whether the user has to give a size. An open batch size is taken as 1."""
         return self.sizes == ANY or any(not isinstance(size, int) for size in self.sizes[1:])
 
     def data(self) -> dict[str, Any]:
@@ -65,17 +65,17 @@ class TensorFact:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What a file is.
+    """The description of a model's file.
 
     Attributes:
-        what: The form, and the types of its numbers.
-        made_by: The program that wrote it; empty where the file does not say.
+        what: The format, and the types of the model's values.
+        made_by: The program that wrote the file; empty if the file does not state it.
         inputs: The inputs.
         outputs: The outputs.
-        operators: The number of each kind of operator or layer.
-        notes: What stands in the way of a compile, or is worth to know.
-        plan: What would be done with the file.
-        command: The command to go on with; ``{}`` stands for the file.
+        operators: The number of operators or layers of each kind.
+        notes: Facts that prevent a compile or that are worth knowing.
+        plan: What a compile would do with the file.
+        command: The suggested next command; ``{}`` stands for the file.
     """
 
     what: str
@@ -89,7 +89,7 @@ class Description:
 
 
 def described(path: Path) -> Description:
-    """Return what a file is. Raises InvalidModelError for a damaged file, and one whose form is unknown."""
+    """Return the description of a file. Raises InvalidModelError if the file is damaged or its format is unknown."""
     form = form_of(path)
     if form is None:
         raise InvalidModelError(f"'{path.name}' is of no known form. Models are {forms.listed(forms.MODELS)} files.")
@@ -114,7 +114,7 @@ def described(path: Path) -> Description:
 
 
 def _by_row(_: Path, form: Form) -> Description:
-    """Return what the form's row says."""
+    """Return a description from the row of a format in the table of formats alone, without reading the file."""
     if form.kind is Kind.OTHER:
         return Description(f"{form.suffix}", plan=_sentence(form.suggestion[True]))
     return Description(f"{form.suffix}", plan=QUANTIZED_FIRST, command=COMPILE)
@@ -151,9 +151,9 @@ def _litert(path: Path, _: Form) -> Description:
 
 
 def numbers(graph: Graph) -> str:
-    """Return the types of a graph's numbers in words.
+    """Return the types of a graph's activations as text, such as ``int8`` or ``float32``.
 
-    A file is quantized where no operator computes with float activations, float where no operator computes with quantized ones.
+    A graph is quantized if no operator has float activations, float if no operator has quantized activations, and otherwise partly quantized.
     """
     activations = Counter(
         graph.tensors[name].dtype
@@ -179,7 +179,7 @@ def _of_graph(model: LiteRTModel, names: Sequence[str]) -> Iterator[TensorFact]:
 
 
 def _writer(model: Any) -> str:
-    """Return what a ``.tflite`` says of its origin: its description, and the oldest runtime that its operators need."""
+    """Return the origin of a ``.tflite`` as text: its description, and the oldest runtime version that its operators need."""
     parts = [_text(model.description)]
     for item in model.metadata or []:
         if _text(item.name) == "min_runtime_version":
@@ -259,7 +259,7 @@ def _of_onnx(onnx: Any, item: Any) -> TensorFact:
 
 
 def _with_shapes(inputs: Sequence[TensorFact]) -> str:
-    """Return the command of a compile, with an option for each input whose shape is open; the sizes are the user's."""
+    """Return the suggested compile command, with an option for each input whose shape is open. The user has to fill in the sizes."""
     given = (f" --input-shape {shlex.quote(item.name)}={_sizes_to_give(item)}" for item in inputs if item.is_open)
     return COMPILE + "".join(given)
 
@@ -272,7 +272,7 @@ def _sizes_to_give(item: TensorFact) -> str:
 
 
 def _without(form: Form) -> Description:
-    """Return what is said where a form's package is not installed."""
+    """Return the description for a format whose Python package is not installed."""
     return Description(
         form.suffix,
         notes=(f"{form.needs[0]} is not installed, which reads such files.",),
@@ -432,11 +432,11 @@ DESCRIBED: dict[str, Callable[[Path, Form], Description]] = {
     forms.SAFETENSORS.suffix: _safetensors,
     forms.PTE.suffix: _executorch,
 }
-"""The function for each form whose files say more than the form's row."""
+"""The functions that read a file of a format and describe it. Other formats are described by their row alone."""
 
 
 def _json(archive: zipfile.ZipFile, name: str) -> Any:
-    """Return a JSON text of an archive."""
+    """Return the parsed JSON of a file in an archive."""
     with archive.open(name) as file:
         text = file.read(MOST_JSON + 1)
     if len(text) > MOST_JSON:

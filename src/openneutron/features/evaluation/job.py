@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The work of an evaluation as data: a job for all processes, and shards of the samples, one for each call."""
+"""The jobs of an evaluation: a job has the data that all processes need, and each call evaluates a shard of the samples."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from openneutron.ir import QuantParams, Tensor
 class Job:
     """The data that all shards of an evaluation share.
 
-    ``precision`` is that of the metric ``map``. ``data`` opens the samples; it is None if each shard contains its samples. ``count`` is the number of samples.
-    ``code`` is the digest of the package and its versions in the process that began the evaluation. Other processes
-    must have the same digest, so that results do not depend on the process.
+    ``precision`` is that of the metric ``map``. ``data`` opens the samples; it is None if each shard contains its samples. ``count`` is the
+    number of samples. ``code`` is the digest of this package's code and version numbers in the process that began the evaluation. Other
+    processes must have the same digest, so that results do not depend on the process.
     """
 
     model: str
@@ -54,8 +54,7 @@ Answer = tuple[Record, ...] | Failure
 
 
 def evaluated(job: bytes, shard: Shard) -> Answer:
-    """Return the records of a shard's samples, or the failure of one. The process keeps the last job open for the next
-    call."""
+    """Return the records of a shard's samples, or the failure of a sample. The process keeps the most recent job open for the next call."""
     try:
         opened = _opened(job)
         with one_thread(opened.job.sides):
@@ -172,7 +171,7 @@ def _litert(content: bytes) -> Run:
 
 
 def real(tensor: Tensor, output: np.ndarray) -> np.ndarray:
-    """Return an output as real values: float32 where it is quantized with one scale, otherwise as it is."""
+    """Return an output as real values: dequantized to float32 if the tensor has one scale, otherwise unchanged."""
     quant: QuantParams | None = tensor.quant
     if quant is None or quant.per_channel or output.dtype.kind == "f":
         return output

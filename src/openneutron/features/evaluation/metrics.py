@@ -25,12 +25,13 @@ from openneutron.features.detection import Detector
 from openneutron.options.flags import did_you_mean
 
 CONFIDENCE = 0.001
-"""The least score of a box that is measured, as in Ultralytics' ``val`` (engine/validator.py, 8.4)."""
+"""The smallest score of a box that counts, as in Ultralytics' ``val`` (engine/validator.py, 8.4)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scored:
-    """The labelled and the found boxes of a picture. ``found`` is float32[n, 6]: x1, y1, x2, y2 in pixels of the picture, score, class."""
+    """The boxes of a picture: the labelled boxes, and the boxes that the detector found. ``found`` is float32 [n, 6]: x1, y1, x2, y2 in pixels
+    of the picture, score, class."""
 
     wanted: Boxes
     found: np.ndarray = field(repr=False)
@@ -38,17 +39,17 @@ class Scored:
 
 @dataclass(frozen=True, slots=True)
 class Precision:
-    """The measurement of a detector. ``classes`` has the model's class for each class of the data."""
+    """The measurement of a detector's mean average precision. ``classes`` has the model's class number for each class of the data."""
 
     detector: Detector
     classes: tuple[int, ...]
 
     @classmethod
     def of(cls, detector: Detector | None, classes: Sequence[str]) -> Precision:
-        """Return the measurement for data with these classes. Classes are matched by name, or by place where some name is unknown and
-        their numbers are equal.
+        """Return the measurement for data with these classes.
 
-        Raises InvalidOptionError where the model is no detector or has other classes, MissingToolError without pycocotools.
+        Classes of data and model are matched by name; or by number, if a name is unknown and both have the same number of classes. Raises
+        InvalidOptionError if the model is no detector or has other classes, and MissingToolError without pycocotools.
         """
         if detector is None:
             raise InvalidOptionError(
@@ -87,7 +88,7 @@ class Precision:
         return Scored(wanted, rows)
 
     def mean(self, scored: Sequence[Scored]) -> tuple[float, float]:
-        """Return the mean average precision over intersections over union of 0.50 to 0.95, and that at 0.50 (COCO's AP and AP50)."""
+        """Return two mean average precisions: over intersections over union from 0.50 to 0.95, and at 0.50 (COCO's AP and AP50)."""
         from pycocotools.coco import COCO
         from pycocotools.cocoeval import COCOeval
 
@@ -136,8 +137,8 @@ FORMS = "top1, top5, mse, map or file.py:function"
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric. ``is_share`` states that the values are between 0 and 1, which tables show in per cent. ``precision`` is that of the metric
-    ``map``, whose scores are boxes."""
+    """A metric of samples. ``is_share`` states that values are between 0 and 1; tables show them in per cent. ``precision`` is set for the
+    metric ``map``, whose scores are boxes."""
 
     name: str
     score: Score = field(repr=False)
@@ -154,10 +155,10 @@ def row(output: np.ndarray) -> np.ndarray | None:
 
 
 def metric(text: str, precision: Precision | None = None) -> Metric:
-    """Return the built-in metric called ``text``, or the metric that a Python file defines (``file.py:function``). ``precision`` is that
-    of the model and its data, for the metric ``map``.
+    """Return the built-in metric called ``text``, or the metric that a Python file defines (``file.py:function``).
 
-    Raises InvalidOptionError where there is neither, and for ``map`` without ``precision``.
+    ``precision`` is the measurement of the model and its data, which the metric ``map`` needs. Raises InvalidOptionError if there is no such
+    metric, and for ``map`` without ``precision``.
     """
     if text == MAP:
         if precision is None:
@@ -186,8 +187,8 @@ def check(text: str | None) -> None:
 
 
 def usual(label: Any) -> str | None:
-    """Return the name of the default metric for labels like this one: ``top1`` for classes, ``mse`` for arrays, ``map`` for boxes, None
-    without labels."""
+    """Return the name of the default metric for a kind of label: ``top1`` for classes, ``mse`` for arrays, ``map`` for boxes, None without
+    labels."""
     if label is None:
         return None
     if isinstance(label, Boxes):
@@ -242,8 +243,8 @@ def _top(count: int) -> Score:
 
 
 def _rank(values: np.ndarray, label: int) -> int:
-    """Return the rank of the class ``label``: the number of classes with a larger value, and of those with an equal
-    value and a smaller number, as in argmax."""
+    """Return the rank of class ``label``: the number of classes with a larger value, plus those with an equal value and a smaller number, as in
+    argmax."""
     value = values[label]
     return int((values > value).sum() + (values[:label] == value).sum())
 

@@ -38,13 +38,13 @@ measured, since the first one includes preparations."""
 
 
 def answers(job: bytes, shards: Sequence[Shard], workers: int | None) -> Generator[tuple[int, Answer]]:
-    """Yield the index and the answer of each shard when the shard is finished. ``workers`` is the number of processes.
-    With None it is the number of cores, or less if further processes would take longer to start than they save.
+    """Yield the index and the answer of each shard, as soon as the shard is finished.
 
-    This process evaluates shards too, and begins while the others load their libraries. A shard whose process ends is
-    evaluated again.
+    ``workers`` is the number of processes. None stands for the number of cores, or fewer if starting a process would take longer than it saves.
+    This process evaluates shards too, and begins while the others load their libraries. If a process ends unexpectedly, its shard is evaluated
+    again.
 
-    Raises MissingToolError where a shard ends several processes.
+    Raises MissingToolError if a shard ended several processes.
     """
     pool = _Pool(job, shards)
     try:

@@ -26,11 +26,11 @@ TAKEN_FOR = 3
 
 @dataclass(frozen=True, slots=True)
 class SideResult:
-    """The result of a side over all samples. ``metric`` is the mean of the metric; None without one.
+    """The result of a side over all samples. ``metric`` is the mean of the metric; None without a metric.
 
-    For a metric between 0 and 1, ``right`` is the number of samples with 1; None for other metrics. ``seconds`` is the
-    time of all samples, which differs from run to run. ``metric_at_50`` is the mean average precision at an intersection over union of 0.50, for
-    the metric ``map``, which is the mean over 0.50 to 0.95; None for other metrics.
+    ``right`` is the number of samples whose metric is 1, for metrics between 0 and 1; None for other metrics. ``seconds`` is the time of all
+    samples, which differs from run to run. For the metric ``map``, ``metric`` is the mean average precision over intersections over union from
+    0.50 to 0.95, and ``metric_at_50`` that at 0.50; it is None for other metrics.
     """
 
     side: str

@@ -84,8 +84,8 @@ def shards(count: int, items: Sequence[Sample] | None) -> list[Shard]:
 class SideRecord:
     """The result of one side for a sample.
 
-    ``score`` is the metric of the sample, for the metric ``map`` its boxes; None without a metric. ``found`` is the index of the largest value of the
-    first output; None if this output is not one row of values. ``seconds`` is the time of the run.
+    ``score`` is the metric of the sample, or its boxes for the metric ``map``; None without a metric. ``found`` is the index of the largest
+    value of the first output; None if this output is not one row of values. ``seconds`` is the time of the run.
     """
 
     score: float | Scored | None
@@ -115,7 +115,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The reason why a sample can't be evaluated, in words, as an error of the user's."""
+    """The reason why a sample can't be evaluated, as text of an error message for the user."""
 
     words: str
 

@@ -29,7 +29,7 @@ Clock = Callable[[], float]
 
 @dataclass(slots=True)
 class Watched:
-    """The tokens of a generation as they come, with the seconds until the first one and until the last one."""
+    """The tokens of a generation as they arrive, with the seconds until the first token and until the last one."""
 
     source: Iterator[int]
     clock: Clock = time.perf_counter
@@ -48,12 +48,12 @@ class Watched:
 
     @property
     def tokens_per_second(self) -> float | None:
-        """Return the tokens after the first one, by the seconds that they took; None for fewer than two tokens."""
+        """Return the rate of the tokens after the first one; None for fewer than two tokens."""
         later = self.seconds - self.first_seconds
         return (len(self.found) - 1) / later if len(self.found) > 1 and later > 0 else None
 
     def text(self, prompt: int) -> str:
-        """Return the line about the time, which is that of the simulation on this computer."""
+        """Return the line about the time of the simulation on this computer. ``prompt`` is the number of tokens in the prompt."""
         rate = self.tokens_per_second
         after = "" if rate is None else f", {number_text(rate)} tokens/s after it"
         counts = f"{plural(prompt, 'token')} of prompt, {plural(len(self.found), 'token')}"
@@ -165,7 +165,7 @@ def generate(
 
 
 def _check_kind(model: LanguageModel, has_sound: bool, has_prompt: bool) -> None:
-    """Raise InvalidOptionError where a speech model has no sound, or a language model has one or no prompt."""
+    """Raise InvalidOptionError if a speech model is given no sound, or if a language model is given a sound or no prompt."""
     is_speech = model.interface.source is not None
     if is_speech and not has_sound:
         raise InvalidOptionError(f"--audio: it is missing; '{model.name}' writes down a sound. Give a WAV file.")
@@ -178,7 +178,8 @@ def _check_kind(model: LanguageModel, has_sound: bool, has_prompt: bool) -> None
 
 
 def on_chip(model: LanguageModel, prompt: int) -> str:
-    """Return the line about the modelled time on the chip, with ranges; empty for a chip whose time is not modelled."""
+    """Return the line about the modelled time on the chip, with ranges; empty if the chip's time is not modelled. ``prompt`` is the number of
+    tokens in the prompt."""
     rows = model.interface.rows
     found = prompt > 0 and modelled(model.microcode, prompt, 0, rows)
     after = modelled(model.microcode, 1, prompt, rows)
@@ -193,7 +194,7 @@ def on_chip(model: LanguageModel, prompt: int) -> str:
 
 
 def _show(source: Iterator[str], text: list[str], as_json: bool) -> None:
-    """Add the pieces to ``text``, and print each one as it comes, but not in front of JSON."""
+    """Append the pieces of a text to ``text``, and print each piece as soon as it arrives. With ``as_json`` nothing is printed."""
     for piece in source:
         text.append(piece)
         if not as_json:
