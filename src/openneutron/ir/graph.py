@@ -47,9 +47,10 @@ class DType(Enum):
 
 @dataclass(frozen=True, slots=True)
 class QuantParams:
-    """real = scale * (stored - zero_point), per tensor or per slice along ``axis``.
+    """The quantization parameters of a tensor: real = scale * (stored - zero_point), per tensor, or per slice along
+    ``axis``.
 
-    Scales are float32 values (held as Python floats); more than one scale needs an axis.
+    Scales are float32 values, held as Python floats. If there is more than one scale, ``axis`` is set.
     """
 
     scales: tuple[float, ...]
@@ -83,12 +84,12 @@ class QuantParams:
 
 
 def per_tensor(scale: float, zero_point: int) -> QuantParams:
-    """Return parameters of a whole tensor."""
+    """Return the quantization parameters of a tensor with one scale and one zero point."""
     return QuantParams((scale,), (zero_point,))
 
 
 def per_channel(scales: npt.ArrayLike, axis: int) -> QuantParams:
-    """Return symmetric parameters (zero points 0), one scale for each index along ``axis``."""
+    """Return quantization parameters with one scale for each index along ``axis``, and zero points of 0."""
     flat = tuple(np.asarray(scales, np.float32).reshape(-1).tolist())
     return QuantParams(flat, (0,) * len(flat), axis)
 
@@ -338,9 +339,11 @@ def read_once(graph: Graph, consumers: Mapping[str, Sequence[Node]], node: Node)
 
 @dataclass(frozen=True, slots=True)
 class Fallback:
-    """The cost of connected operators that stay on the CPU. ``calls`` is the number of the model's delegate calls, and
-    ``calls_without`` their number if these operators ran on the NPU. ``border_bytes`` are the bytes that an inference
-    transfers between these operators and the NPU."""
+    """The cost of a group of connected operators that stay on the CPU.
+
+    ``calls`` is the number of the model's delegate calls, and ``calls_without`` that number if the group ran on the
+    NPU. ``border_bytes`` are the bytes that one inference transfers between the group and the NPU.
+    """
 
     calls: int
     calls_without: int
@@ -383,10 +386,10 @@ class OnCpu:
 
 
 def written(graph: Graph) -> tuple[dict[str, Any], list[bytes]]:
-    """Return the graph as a value for JSON, and the bytes of its constants in the order of their tensors. ``read`` is
-    the inverse.
+    """Serialize a graph: return a value for JSON, and the bytes of each constant, in the order of the tensors. ``read``
+    is the inverse.
 
-    Raises TypeError for an attribute that JSON would return as something else.
+    Raises TypeError for an attribute that JSON would not return as it is.
     """
     tensors = list(graph.tensors.values())
     facts = {
@@ -425,8 +428,7 @@ def _plain(value: AttrValue) -> Any:
 
 
 def read(facts: dict[str, Any], constants: Iterable[bytes]) -> Graph:
-    """Return the graph that ``written`` has turned into ``facts`` and ``constants``. The arrays of its constants are
-    read-only.
+    """Return the graph from the two results of ``written``. The arrays of its constants are read-only.
 
     Raises ValueError, TypeError, KeyError or StopIteration for data of another form.
     """

@@ -32,18 +32,19 @@ def struct_name(row: Row) -> str:
 
 
 def _taps(row: Row) -> int:
-    """Return a word with a bit for each parameter in ``row.taps``. Bit 31 is set if the input's rows and columns are
-    among them."""
+    """Return a word in which bit i is set if parameter i is in ``row.taps``. Bit 31 is set if ``row.taps`` has "input",
+    the input's rows * columns."""
     return sum(1 << 31 if name == "input" else 1 << row.places[name] for name in row.taps)
 
 
 def kernel_line(row: Row) -> str:
-    """Return a kernel's line in kernels.def."""
+    """Return the line of a kernel in kernels.def, C source for the preprocessor."""
     return f"NEUTRON_KERNEL({row.code}, {row.name}, {struct_name(row)}, 0x{_taps(row):08X}u)"
 
 
 def variant_line(row: Row, variant: Variant) -> str:
-    """Return the line of a kernel's variant. Its condition is C: ``p`` is the parameter block, ``buffers`` the table of buffers."""
+    """Return the line of a kernel's variant in kernels.def. Its condition is a C expression, in which ``p`` is the
+    parameter block and ``buffers`` the table of buffers."""
     condition = " && ".join(_condition(row, item) for item in variant.conditions)
     return (
         f"NEUTRON_VARIANT({row.code}, {row.name}, {variant.name}, {struct_name(row)}, 0x{_taps(row):08X}u, {condition})"
@@ -73,7 +74,7 @@ class KernelSelection:
 
     @property
     def version(self) -> str:
-        """Return the text that must be the same in files that are merged."""
+        """Return a text that is equal for all files that may be merged: the compiler and the format version."""
         return f"{self.compiler}, microcode format 0x{self.format_version:08X}"
 
     def text(self) -> str:
@@ -118,7 +119,8 @@ def called_kernels(programs: Iterable[Program]) -> tuple[str, ...]:
 
 
 def parse(name: str, text: str) -> KernelSelection:
-    """Return the selection in a C file that messages call ``name``. Raises InvalidProgramError for other files."""
+    """Return the selection in a C file. ``name`` names the file in messages. Raises InvalidProgramError if the file is
+    no kernel selection."""
     made_by = _MADE_BY.search(text)
     if made_by is None:
         raise InvalidProgramError(
@@ -130,10 +132,10 @@ def parse(name: str, text: str) -> KernelSelection:
 
 
 def merge(selections: Mapping[str, KernelSelection]) -> KernelSelection:
-    """Return one selection with the kernels of all selections. Messages call a selection by its key.
+    """Return one selection with the kernels of all selections. The keys name the selections in messages.
 
-    The result does not depend on the order of the selections, nor on one that is given twice or was merged before.
-    Raises InvalidProgramError if there is none, or if they are not all of this compiler's version.
+    The result depends neither on the order of the selections nor on repetitions, or on what was merged before. Raises
+    InvalidProgramError if there is no selection, or if they are not all of this compiler's version.
     """
     if not selections:
         raise InvalidProgramError("kernel selections: there are no files to merge. Name one at least.")
@@ -216,7 +218,7 @@ def _is_whole(row: Row, found: set[str]) -> bool:
 
 
 def variant_of(operator: Record, buffers: Sequence[Record]) -> Variant | None:
-    """Return the first variant that takes the operator; None if only the whole kernel does.
+    """Return the first variant of the kernel that can run the operator; None if only the whole kernel can.
 
     Raises InvalidProgramError if the operator refers to a buffer that does not exist. The driver refuses such a
     program.

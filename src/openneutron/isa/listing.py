@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Return a program as text for people, and the modelled cycles of its kernel calls without a run."""
+"""Return a readable listing of a program, and the modelled cycles of its kernel calls without a run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from openneutron.isa.rows import NO_SOURCE
 
 
 def listing(microcode: Microcode, on_cpu: Callable[[Row], bool] = lambda row: False) -> str:
-    """Return bindings, buffers, operators and code, one record a line.
+    """Return the bindings, buffers, operators and code of a program as text, one record in each line.
 
     ``on_cpu`` returns whether the host core makes the calls of a kernel; such operators are marked.
     """
@@ -86,10 +86,10 @@ def _operator(item: Record) -> str:
 
 @dataclass(frozen=True, slots=True)
 class KernelCost:
-    """One operator of a program.
+    """The modelled cost of one operator of a program.
 
-    ``cycles`` are the modelled cycles of one run, over all ``calls`` of its kernel: one call, or one for each stripe or
-    window of its output. ``name`` is empty where the program carries no names.
+    ``cycles`` are the cycles of one run, over all ``calls`` of its kernel: a single call, or one for each stripe or
+    window of its output. ``name`` is empty if the program has no names.
     """
 
     name: str
@@ -99,9 +99,9 @@ class KernelCost:
 
 
 def profile(program: Program) -> tuple[KernelCost, ...]:
-    """Return the cost of each operator, in program order. Copies of constants count for no operator.
+    """Return the cost of each operator, in program order. Copies of constants do not count.
 
-    Raises InvalidProgramError where the program is damaged.
+    Raises InvalidProgramError if the program is damaged.
     """
     microcode = decode(program)
     calls, cycles = _counted(microcode)

@@ -23,8 +23,8 @@ from openneutron.isa.rows import ALIGNMENT
 NAMES_TITLE = "openneutron names 1"
 
 MOST_UNCOVERED_BYTES = 1 << 16
-"""The most bytes of the persistent area outside of all states, and of the profile buffer outside of all events. The compiler leaves no such
-bytes; the bound is arbitrary."""
+"""The largest number of bytes of the persistent area outside of all states, and of the profile buffer outside of all
+events. The compiler leaves no such bytes; the bound is arbitrary."""
 
 PROFILE_EVENT_BYTES = 16
 """The size of NeutronEvent of NeutronDriver.h, which the driver writes to the profile buffer for each kernel call."""
@@ -32,7 +32,7 @@ PROFILE_EVENT_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The words of one row."""
+    """The values of the words of one row: a header, a buffer, an operator's parameter block, or an instruction."""
 
     row: Row
     values: tuple[int, ...]
@@ -58,13 +58,13 @@ _SET_ROW, _SET_VALUES = (vars(Record)[name].__set__ for name in ("row", "values"
 
 
 def record(row: Row, **values: int) -> Record:
-    """Return a record of ``row``; every field must be given, by name."""
+    """Return a record of ``row`` with these values by field name. Every field must be given."""
     assert values.keys() == set(row.names), f"{row.name}: {sorted(set(row.names) ^ values.keys())} missing or unknown"
     return Record(row, tuple(int(values[name]) for name in row.names))
 
 
 def base(kind: str, index: int = 0) -> int:
-    """Return the base word of input or output number ``index``, or of another kind of ``rows.BASES``."""
+    """Return the base word that denotes a memory: input or output number ``index``, or another kind of ``rows.BASES``."""
     return rows.BASES.index(kind) | index << 8
 
 
@@ -77,7 +77,8 @@ def base_text(word: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Microcode:
-    """A program before it is encoded. ``operators`` are records of kernel rows, ``code`` of instruction rows."""
+    """A program before it is encoded. ``operators`` are records of kernel rows, and ``code`` are records of instruction
+    rows."""
 
     inputs: tuple[Record, ...]
     outputs: tuple[Record, ...]
@@ -103,7 +104,8 @@ class Microcode:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """The three blobs that ExecuTorch's NXP delegate expects; the size of each is a multiple of 16 bytes."""
+    """The three blobs of a program, as ExecuTorch's NXP delegate expects them. The size of each is a multiple of 16
+    bytes."""
 
     microcode: bytes = field(repr=False)
     weights: bytes = field(repr=False)
@@ -148,8 +150,8 @@ class Program:
         return header
 
     def _verify_filled(self, header: Record) -> None:
-        """Raise InvalidProgramError if the profile buffer exceeds the events of a run, the persistent area exceeds the states, or nothing is
-        in the far buffer."""
+        """Raise InvalidProgramError if the profile buffer is larger than the events of a run need, if the persistent
+        area is larger than the states need, or if a far buffer is declared but not used."""
         words = _Words(self.microcode)
         buffers = words.read_many(rows.BUFFER, header["buffers_offset"], header["buffer_count"])
         bindings = words.read_many(
@@ -252,7 +254,7 @@ def encode(microcode: Microcode, weights: bytes) -> Program:
 
 
 def with_checksum(program: Program) -> Program:
-    """Return the program with a new checksum of the microcode, for microcode whose words were changed on purpose."""
+    """Return the program with its checksum computed again, for microcode whose words were changed on purpose."""
     blob = program.microcode
     return Program(blob[:8] + _crc(blob).to_bytes(4, "little") + blob[12:], program.weights, program.kernels)
 
@@ -305,7 +307,7 @@ def _read_header(blob: bytes) -> Record:
 
 
 def _of_words(row: Row, values: list[int]) -> Record:
-    """Return a record that has these values for the words of the row. It does not check that each value fits a word."""
+    """Return a record of this row with these values, without checking that each value fits a word."""
     made = _NEW(Record)
     _SET_ROW(made, row)
     _SET_VALUES(made, tuple(values))
@@ -357,9 +359,9 @@ class _Words:
 
 
 def decode(program: Program, *, checksums: bool = True) -> Microcode:
-    """Return the program's records. Raises InvalidProgramError if the blobs do not hold them.
+    """Return the records of a program. Raises InvalidProgramError if the blobs are not a program.
 
-    With ``checksums``, compare the checksums of microcode and weights, which find damage to a file.
+    With ``checksums``, the checksums of microcode and weights are compared too, which finds damage to a file.
     """
     header = program.verified_header(checksums)
     words = _Words(program.microcode)
@@ -511,8 +513,8 @@ Step = CallStep | CopyStep | WaitStep
 
 
 def steps(microcode: Microcode) -> Iterator[Step]:
-    """Yield the steps of a run. A window without elements makes no call and no step, so that the calls are those of a
-    profile."""
+    """Yield the steps of a run. A call whose window has no elements is no step, so that the calls are those that a
+    profile lists."""
     code = microcode.code
     at = 0
     while at < len(code):

@@ -40,25 +40,26 @@ PLACES = {
         "output_count": 14,
     },
 }
-"""The places of the header's words that ExecuTorch's NXP delegate reads, by the version of the payload
+"""The indices of the header's words that ExecuTorch's NXP delegate reads, by the version of the payload
 (executorch/backends/nxp/runtime/NeutronBackend.cpp)."""
 
 PROFILE_MASK = 0x7FFFFFFF
-"""The bits of the word of the profile's size that are the size. That delegate ignores the highest bit."""
+"""The bits of the profile's size word that hold the size. ExecuTorch's delegate ignores the highest bit."""
 
 WORDS = 15
 
 
 @dataclass(frozen=True, slots=True)
 class NxpProgram(Program):
-    """The three blobs of a NeutronGraph that NXP's converter made. ``payload_version`` is 0 or 1; 1 has buffers for a profile and
-    for debugging."""
+    """The three blobs of a NeutronGraph from NXP's converter. ``payload_version`` is 0 or 1; version 1 has buffers for
+    a profile and for debugging."""
 
     payload_version: int = 1
 
     @property
     def header(self) -> Record:
-        """Return the published words by this project's names, and 0 for the others. ``format_version`` is the second word."""
+        """Return a header record with the published words under this project's names, and 0 for all other words.
+        ``format_version`` is the second word."""
         words = [int.from_bytes(self.microcode[4 * at : 4 * at + 4], "little") for at in range(WORDS)]
         known = {name: words[place] for name, place in PLACES[self.payload_version].items()}
         known |= {"magic": words[0], "format_version": words[1], "kernels_size": len(self.kernels)}
@@ -99,9 +100,11 @@ class Format(IntEnum):
     CHANNELS_LAST = 1
     """Elements in the order batch, spatial dimensions, channels. The delegate transposes a contiguous tensor on the CPU."""
     LEADING = 2
-    """Of an input alone: contiguous, and as many elements as the caller has, up to those of the program's input. The rest is zero."""
+    """For inputs only: contiguous, with as many elements as the caller gives, up to those of the program's input. The
+    rest of the input is zero."""
     SPAN = 3
-    """Of an input of two int64: the first is the caller's, and the second the number of elements of the input that is ``LEADING``."""
+    """For inputs of two int64 only: the first comes from the caller, and the second is the number of elements of the
+    input that is ``LEADING``."""
 
 
 OUTPUT_FORMATS = frozenset({Format.CONTIGUOUS, Format.CHANNELS_LAST})
@@ -113,7 +116,8 @@ SPAN_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """The contents of a delegate call. Formats and maps are in the order of the program's inputs and outputs."""
+    """The contents of a delegate payload: a program, and how its inputs and outputs map to those of the delegate call,
+    in the order of the program's."""
 
     program: Program = field(repr=False)
     input_formats: tuple[Format, ...]
@@ -142,7 +146,7 @@ class Payload:
         _check_span(self.input_formats)
 
     def compose(self) -> bytes:
-        """Return the bytes; raises InvalidProgramError as ``verify`` does."""
+        """Return the bytes of the payload. Raises InvalidProgramError as ``verify`` does."""
         self.verify()
         return pack(
             self.program, self.input_formats, self.output_formats, self.input_map, self.output_map, self.arguments
@@ -158,7 +162,7 @@ def pack(
     arguments: int,
     version: int = VERSION,
 ) -> bytes:
-    """Return the bytes of a payload. The blobs may be any compiler's; ``Payload`` explains the other arguments.
+    """Return the bytes of a payload. ``program`` may be any compiler's; ``Payload`` describes the other arguments.
 
     Raises InvalidProgramError if there are more inputs or outputs than a byte can count, or if a map does not fit.
     """
@@ -190,7 +194,7 @@ def _check_span(formats: Sequence[Format]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Heading:
-    """The bytes before the microcode. ``start`` is the place of the microcode."""
+    """The bytes of a payload before the microcode. ``start`` is the offset of the microcode."""
 
     input_formats: tuple[Format, ...]
     output_formats: tuple[Format, ...]
@@ -210,7 +214,7 @@ class _Heading:
 
 
 def _start(blob: bytes, words: int) -> tuple[int, int]:
-    """Return the size of the heading, and the place of the microcode, which has this many words at least."""
+    """Return the size of the heading and the offset of the microcode, which must have at least ``words`` words."""
     if len(blob) < 4:
         raise InvalidProgramError(f"payload: it is {len(blob)} bytes; its header alone has at least 4.")
     size = 4 + 2 * (blob[0] + blob[1])
@@ -252,12 +256,13 @@ def _heading(blob: bytes, size: int, versions: Sequence[int]) -> _Heading:
 
 
 def microcode_of(blob: bytes) -> bytes:
-    """Return the bytes of a payload from its microcode on. Raises InvalidProgramError if they are no payload."""
+    """Return the bytes of a payload from the start of its microcode. Raises InvalidProgramError if the bytes are no
+    payload."""
     return blob[_start(blob, 2)[1] :]
 
 
 def parse(blob: bytes) -> Payload:
-    """Return the payload in these bytes. Raises InvalidProgramError if they are no payload or are damaged."""
+    """Return the payload in these bytes. Raises InvalidProgramError if they are damaged or no payload."""
     size, start = _start(blob, len(HEADER.fields))
     refuse_foreign(blob[start:])
     heading = _heading(blob, size, (VERSION,))
@@ -276,9 +281,10 @@ def parse(blob: bytes) -> Payload:
 
 
 def parse_nxp(blob: bytes) -> Payload:
-    """Return the payload in these bytes, whose program NXP's converter made: an ``NxpProgram``, whose kernels reach to the end.
+    """Return the payload in these bytes, with a program from NXP's converter (``NxpProgram``) whose kernels blob
+    extends to the end.
 
-    Raises InvalidProgramError if they are no payload or are damaged.
+    Raises InvalidProgramError if the bytes are damaged or no payload.
     """
     size, start = _start(blob, WORDS)
     heading = _heading(blob, size, tuple(PLACES))

@@ -20,8 +20,8 @@ ALIGNMENT = 16
 """The alignment in bytes of each blob's size, of constants inside the weights, and of placed buffers."""
 
 LANES = 8
-"""The output channels, and the input channels, of a packed weight block. The kernels' code contains this number, so that it is the same for
-every target; the cycle model uses the pipelines and multipliers of the target."""
+"""The number of output channels, and of input channels, of a block of packed weights. The kernels' code contains this
+number, so it is the same for every target; the cycle model uses the target's pipelines and multipliers instead."""
 
 # -- header: words 0, 6, 7, 9 to 14 lie where NXP's public version 1 layout has them -----------------------------------
 
@@ -96,7 +96,7 @@ BASES = ("INPUT", "OUTPUT", "WEIGHTS", "SCRATCH", "PREFETCH", "STATE", "FAR")
 """The kinds of bases, in bits 0 to 7 of a base word. Bits 8 to 15 have the index of an input or output."""
 
 REGIONS = ("SCRATCH", "PREFETCH", "FAR")
-"""The buffers of a program on a CPU with several memory regions: that of the first region, of the second and of the third."""
+"""The buffers of a program in the first, second and third memory region of a CPU."""
 
 BUFFER = Row(
     "buffer",
@@ -188,5 +188,6 @@ def run_by(kernel: str) -> frozenset[str]:
 
 
 def is_job(kernel: str) -> bool:
-    """Return whether a core that runs this kernel has NXP's driver compute its matrix products on the NPU. Its name is ``<op>_job_<types>``."""
+    """Return whether this kernel, which runs on a CPU core, lets NXP's driver compute its matrix products on the NPU.
+    Its name has the form ``<op>_job_<types>``."""
     return "_job_" in kernel

@@ -52,7 +52,8 @@ class InterpreterProcess:
     """
 
     def __init__(self, models: Sequence[tuple[bytes, str]]) -> None:
-        """Set the models: flatbuffers, each with a description of its operators for messages."""
+        """Set the models that the process will run: pairs of a flatbuffer and a description of its operators for
+        messages."""
         self._models = tuple(models)
         self._lock = threading.Lock()
         self._sent: set[int] = set()
@@ -136,7 +137,7 @@ class InterpreterProcess:
 
 
 LONGEST_WORDS = 200
-"""The number of characters of LiteRT's last line that a message repeats."""
+"""The largest number of characters of LiteRT's last line of output that a message repeats."""
 
 
 def ended(code: int) -> str:
@@ -175,10 +176,10 @@ WITHOUT_REFERENCE = frozenset(
 
 
 def beyond_reference(model: Any) -> bool:
-    """Return whether the model ``model`` needs LiteRT's optimized kernels (BUILTIN_WITHOUT_DEFAULT_DELEGATES).
+    """Return whether a model needs LiteRT's optimized kernels (BUILTIN_WITHOUT_DEFAULT_DELEGATES).
 
-    It does where the reference kernels lack one of its operators, or compute an operator wrongly: a SUM of int8 or
-    int16 is computed as if the values were uint8.
+    It does if the reference kernels lack one of its operators, or compute one wrongly: LiteRT's reference kernel
+    computes a SUM of int8 or int16 as if the values were uint8.
     """
     return any(
         operator_name(model, operator) in WITHOUT_REFERENCE or _sums_signed(model, subgraph, operator)

@@ -29,9 +29,11 @@ WORK = ("scratch", "profile", "debug")
 
 @dataclass(frozen=True, slots=True)
 class NeutronNode:
-    """A NeutronGraph to put into a file. ``inputs`` and ``outputs`` are names of the graph's tensors. ``work_bytes`` are
-    the sizes of the operator's work buffers, of which version 0 of the public form has one; None: as the header of this
-    project's microcode states."""
+    """A NeutronGraph that is to be put into a file. ``inputs`` and ``outputs`` are names of the graph's tensors.
+
+    ``work_bytes`` are the sizes of the operator's work buffers, of which version 0 of the public form has one. With
+    None the sizes follow from the header of this project's microcode.
+    """
 
     name: str
     inputs: tuple[str, ...]
@@ -42,8 +44,8 @@ class NeutronNode:
 
 @dataclass(frozen=True, slots=True)
 class FoundNode:
-    """A NeutronGraph of a file. ``operator`` is the operator's place in the main graph. ``inputs`` and ``outputs`` are
-    indices of the file's tensors, without those of the blobs and of the work buffers."""
+    """A NeutronGraph in a file. ``operator`` is the index of the operator in the main graph. ``inputs`` and ``outputs``
+    are indices of the file's tensors, without the blobs and the work buffers."""
 
     operator: int
     name: str
@@ -53,8 +55,8 @@ class FoundNode:
 
 
 def splice(model: LiteRTModel, steps: Sequence[int | NeutronNode]) -> bytes:
-    """Return the file with the operators ``steps``, in this order. A step is the place of one of the file's operators,
-    or a NeutronGraph.
+    """Return the file with the operators ``steps``, in this order. A step is the index of one of the file's own
+    operators, or a NeutronGraph.
 
     Operators that stay are the file's own objects. Tensors, buffers and operator codes that nothing uses any more are
     removed. The same arguments give the same bytes.
@@ -157,11 +159,11 @@ def _found(model: Any, place: int, operator: Any) -> FoundNode:
 
 @dataclass(frozen=True, slots=True)
 class ConvertedGraph:
-    """The NeutronGraph of a converted partition's file. Its blobs are not decoded. ``inputs`` and ``outputs`` are names
-    of the file's tensors, in the NeutronGraph's order.
+    """The NeutronGraph in the file of a converted partition, with its blobs not decoded. ``inputs`` and ``outputs`` are
+    names of the file's tensors, in the NeutronGraph's order.
 
-    ``payload_version`` is 1 where profile and debug buffers follow the scratch buffer among the outputs, and 0 where
-    the scratch buffer is the last output. ``work_bytes`` are the sizes of these buffers.
+    ``payload_version`` is 1 if profile and debug buffers follow the scratch buffer among the outputs, and 0 if the
+    scratch buffer is the last output. ``work_bytes`` are the sizes of these buffers.
     """
 
     program: Program = field(repr=False)
@@ -219,9 +221,9 @@ def only_graph(data: bytes) -> ConvertedGraph:
 
 @dataclass(frozen=True, slots=True)
 class StoredGraph:
-    """A NeutronGraph of a file, of any compiler. ``operator`` is its place in the main graph, and ``graph`` what the
-    operator and the public words of its microcode's header state. ``fault`` says why no published runtime would load it; it is
-    None if one would."""
+    """A NeutronGraph in a file, made by any compiler. ``operator`` is its index in the main graph, and ``graph`` has
+    what the operator and the public words of the microcode's header state. ``fault`` is the reason why no published
+    runtime would load it, or None."""
 
     operator: int
     graph: ConvertedGraph
@@ -229,8 +231,8 @@ class StoredGraph:
 
     @property
     def is_foreign(self) -> bool:
-        """Return whether another compiler than this project's made the microcode. This project's is known by its version
-        word, also where the rest is damaged."""
+        """Return whether the microcode is not this project's. This project's microcode is recognized by its version
+        word, even if the rest is damaged."""
         version = int.from_bytes(self.graph.program.microcode[4:8], "little")
         return version >> 16 != FORMAT_VERSION >> 16
 
@@ -271,7 +273,8 @@ def stored_graphs(model: Any) -> tuple[StoredGraph, ...]:
 
 
 def outside(data: bytes) -> tuple[str, ...]:
-    """Return the results of a converted file's operators that are no NeutronGraph; empty for a file that can't be read."""
+    """Return the names of the results that operators other than NeutronGraphs compute in a converted file; empty for a
+    file that can't be read."""
     try:
         model = unpack(data, "the converted model")
     except InvalidModelError:
@@ -295,7 +298,8 @@ COUNT_WORDS = {0: (11, 12), 1: (13, 14)}
 
 
 def misfit(found: ConvertedGraph) -> str | None:
-    """Return why no published runtime would load a NeutronGraph, by the public words of its microcode's header; None if they fit.
+    """Return the reason why no published runtime would load a NeutronGraph, judged by the public words of its header;
+    None if the words fit.
 
     The runtimes read the magic, the sizes of microcode and weights, and the numbers of inputs and outputs.
     """

@@ -37,10 +37,10 @@ from openneutron.litert.write import pack, prune
 SIGNATURE = "main"
 
 KEPT = b"openneutron kept/"
-"""The first part of the names of tensors whose operators stay float."""
+"""The prefix of the names of tensors whose operators stay float."""
 
 SAMPLES_AT_ONCE = 32
-"""The samples that are in memory at once. The number is our own choice; the ranges do not depend on it."""
+"""The number of samples that are in memory at once (our own choice). The ranges do not depend on it."""
 
 ACTIVATION_BITS = {"int8": 8, "int16": 16}
 
@@ -101,7 +101,7 @@ STORED = {
     schema.TensorType.INT16: np.int16,
     schema.TensorType.FLOAT16: np.float16,
 }
-"""The types of weights that have a float32 form."""
+"""The types of weights that can be converted to float32, with NumPy's types of the stored values."""
 
 
 def check_installed(name: str) -> None:
@@ -128,7 +128,7 @@ def as_float(model: LiteRTModel, name: str) -> LiteRTModel:
 
 
 def _with_float_weights(model: Any, subgraph: Any, name: str) -> bool:
-    """Change the constants of a subgraph to float32, and return whether there were others."""
+    """Convert the constants of a subgraph to float32 in place, and return whether any was converted."""
     made = {place for operator in subgraph.operators or () for place in places(operator.outputs)}
     made.update(places(subgraph.inputs))
     converted = set()
@@ -154,7 +154,7 @@ def _with_float_weights(model: Any, subgraph: Any, name: str) -> bool:
 
 
 def _real(model: Any, tensor: Any, name: str) -> np.ndarray | None:
-    """Return the values of a weight in float32; None where it has no other form than its own."""
+    """Return the values of a weight as float32; None if its type is not converted."""
     quant = tensor.quantization
     scaled = quant is not None and quant.scale is not None and len(quant.scale) > 0
     if quant is not None and quant.details is not None:
@@ -281,7 +281,8 @@ def _reached(model: Any) -> set[int]:
 
 
 def _signatures(before: Any, after: Any) -> Any:
-    """Return the signatures of a model for its quantized form, whose inputs and outputs may be other tensors."""
+    """Return the signatures of a model with the indices of the tensors in its quantized form, whose inputs and outputs
+    may be other tensors."""
     signatures = copy.deepcopy(before.signatureDefs)
     for signature in signatures or ():
         old, new = (model.subgraphs[signature.subgraphIndex] for model in (before, after))

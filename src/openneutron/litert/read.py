@@ -50,7 +50,7 @@ MOST_AXES = 64
 """The largest rank of NumPy's arrays. LiteRT's operators accept 8 axes or fewer."""
 
 UNKNOWN = -1
-"""The value of an extent that a file leaves open. No operator on the NPU may have such an extent."""
+"""The value of an extent that a file does not fix. No operator on the NPU may have such an extent."""
 
 ABSENT = -1
 """The index of an optional operand that is absent."""
@@ -71,14 +71,14 @@ COUNTS = {"VAR_HANDLE": (0, 1), "READ_VARIABLE": (1, 1), "ASSIGN_VARIABLE": (2, 
 
 BYTES_OF_A_REFERENCE = 4
 SHARED = 4
-"""The bound of the size of a file's objects, as a multiple of the size of the file. Tables of a file may share
-vectors and strings, so that the objects can be larger. The number is our own choice."""
+"""The largest size of a file's objects, as a multiple of the file's size (our own choice). Tables of a file may share
+vectors and strings, so that the objects can be larger than the file."""
 ALWAYS_TAKEN = 1 << 24
-"""A size of a file's objects in bytes that is accepted for a file of any size. The number is our own choice."""
+"""The size of objects in bytes that is accepted whatever the size of the file (our own choice)."""
 
 
 class DamagedError(Exception):
-    """A fact about a file's structure that shows damage. The text follows the name of the file in a message."""
+    """The error for a damaged file. Its text follows the name of the file in a message."""
 
 
 def check_size(data: bytes) -> None:
@@ -120,7 +120,7 @@ _FIRST, _CUSTOM_CODE, _SIGNATURE_KEY, _SUBGRAPH_NAME, _TENSOR_NAME = 4, 6, 8, 12
 
 
 def _length(table: Any, slot: int) -> int:
-    """Return the length of a string; 0 where it is absent."""
+    """Return the length in bytes of the string in a field of a table; 0 if the field is absent."""
     place = table._tab.Offset(slot)
     return table._tab.VectorLen(place) if place else 0
 
@@ -140,8 +140,8 @@ class _Budget:
 
 
 def check(model: Any, data: bytes) -> None:
-    """Check that the objects of a flatbuffer refer to what exists, and fit the size of the file. Raises DamagedError
-    with the first fault."""
+    """Check that the objects of a flatbuffer refer only to objects that exist, and fit the size of the file. Raises
+    DamagedError with the first fault."""
     if not model.subgraphs:
         raise DamagedError("it has no subgraph")
     if not model.buffers:
@@ -237,8 +237,8 @@ CUSTOM = "CUSTOM "
 
 
 def operator_name(model: Any, operator: Any) -> str:
-    """Return LiteRT's name of a file's operator, for instance ``CONV_2D``. The name of a custom operator is ``CUSTOM``
-    and its code."""
+    """Return LiteRT's name of an operator of a file, such as ``CONV_2D``. For a custom operator, return ``CUSTOM`` and
+    its code."""
     code = model.operatorCodes[operator.opcodeIndex]
     builtin = max(code.builtinCode, code.deprecatedBuiltinCode)
     if builtin == schema.BuiltinOperator.CUSTOM:
@@ -250,7 +250,7 @@ def operator_name(model: Any, operator: Any) -> str:
 
 
 def repaired(model: Any) -> list[str]:
-    """Change the objects of a model that LiteRT 2.3 refuses and older versions accept, to their meaning in older
+    """Repair, in place, objects that LiteRT 2.3 refuses and older versions accepted, with their meaning in older
     versions. Return the names of the changed tensors.
 
     Older versions ignored the axis that a depthwise weight states for its scales: the scales were those of the output
@@ -358,8 +358,8 @@ def read(data: bytes | Path, input_shapes: Mapping[str, Sequence[int]] | None = 
 
 
 def unpack(data: bytes, name: str) -> Any:
-    """Return a file's flatbuffer objects, as the generated reader makes them. Raises InvalidModelError for a file that
-    is damaged or no LiteRT model."""
+    """Return the flatbuffer objects of a file, as LiteRT's generated reader makes them. Raises InvalidModelError for a
+    file that is damaged or no LiteRT model."""
     if len(data) < 8 or data[4:8] != FILE_IDENTIFIER:
         raise InvalidModelError(
             f"'{name}' is no LiteRT model: bytes 4 to 7 are {data[4:8]!r}; a .tflite file has {FILE_IDENTIFIER!r} there."
@@ -382,7 +382,7 @@ def _damaged(name: str) -> InvalidModelError:
 
 
 def _inline(model: Any, data: bytes) -> None:
-    """Copy into the objects the constants and custom options that a file above 2 GB has after its flatbuffer."""
+    """Copy constants and custom options that are behind the flatbuffer, as in files above 2 GB, into the objects."""
     for buffer in model.buffers or ():
         if buffer.data is None and buffer.offset > 1:
             buffer.data = np.frombuffer(data, np.uint8, buffer.size, buffer.offset)
@@ -396,7 +396,7 @@ def _inline(model: Any, data: bytes) -> None:
 
 @dataclass(frozen=True, slots=True)
 class StatePlaces:
-    """A state by the indices of its tensors in the main subgraph. ``tensor`` has the value of the run before,
+    """A state, by the indices of its tensors in the main subgraph: ``tensor`` has the value from the previous run, and
     ``update`` the new value."""
 
     tensor: int
@@ -405,8 +405,8 @@ class StatePlaces:
 
 
 def read_model(model: Any, states: Sequence[StatePlaces] = ()) -> LiteRTModel:
-    """Return the model of flatbuffer objects, with its main graph. ``states`` are states of the graph whose old values
-    no operator of the file computes. Raises any exception where the objects are damaged."""
+    """Return the model with these flatbuffer objects, and its main graph. ``states`` are states of the graph whose old
+    values no operator of the file computes. Raises any exception if the objects are damaged."""
     subgraph = model.subgraphs[0]
     operators = subgraph.operators or ()
     names = _unique_names(subgraph.tensors or ())
@@ -483,7 +483,8 @@ def _with_states(
 
 
 def places(given: Any) -> list[int]:
-    """Return indices of tensors as a list of ints; empty for None. The index -1 is an optional operand that is absent."""
+    """Return an array of tensor indices as a list of ints; empty for None. Index -1 is an optional operand that is
+    absent."""
     return [] if given is None else [int(place) for place in given]
 
 
@@ -585,7 +586,7 @@ MOST_COMMENT_BYTES = 0xFFFF
 
 
 def split_archive(data: bytes) -> tuple[bytes, bytes]:
-    """Return the file without the archive at its end, and the archive; empty where there is none."""
+    """Return a file in two parts: the file without the archive at its end, and the archive (empty if there is none)."""
     found = _directory(data)
     if found is None:
         return data, b""
@@ -607,7 +608,8 @@ def archive_entry(data: bytes, name: str) -> bytes:
 
 
 def with_archive(data: bytes, archive: bytes) -> bytes:
-    """Return the file with the archive at its end. The offsets in the archive are from the beginning of the new file."""
+    """Return the file with the archive appended. The offsets in the archive are changed to count from the start of the
+    new file."""
     found = _directory(archive)
     if found is None:
         return data + archive
@@ -620,8 +622,8 @@ def with_archive(data: bytes, archive: bytes) -> bytes:
 
 
 def _directory(data: bytes) -> tuple[int, int] | None:
-    """Return the place of the central directory, and the number to add to the offsets in the archive; None without an
-    archive that ends with the data."""
+    """Return the offset of the archive's central directory, and the number to add to the offsets that the archive
+    states. Return None if the data does not end with an archive."""
     place = data.rfind(END, max(0, len(data) - END_BYTES - MOST_COMMENT_BYTES))
     if place < 0 or len(data) < place + END_BYTES:
         return None
@@ -633,7 +635,7 @@ def _directory(data: bytes) -> tuple[int, int] | None:
 
 
 def _entries(data: bytes, directory: int) -> Iterator[int]:
-    """Return the places of the entries of the central directory."""
+    """Return the offsets of the entries of the central directory."""
     place = directory
     while data[place : place + len(CENTRAL)] == CENTRAL:
         yield place
@@ -672,7 +674,8 @@ def command_for(path: Path) -> str:
 
 @lru_cache(maxsize=1)
 def _converted(path: str, _changed: int) -> bytes:
-    """Return the bytes of a ``.tflite``. A command reads a model several times, and a conversion takes seconds."""
+    """Return the bytes of the ``.tflite`` that TensorFlow makes of a SavedModel. The result is cached: a command reads
+    a model several times, and a conversion takes seconds."""
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "made.tflite"
         conversion = CONVERSION.format(source="sys.argv[1]")

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Write graphs as LiteRT flatbuffers that every LiteRT interpreter runs; remove unused parts of models; cut models out
-of files.
+"""Write graphs as LiteRT flatbuffers that every LiteRT interpreter runs. Remove unused parts of models, and cut models
+out of files.
 
-Operators and forms that LiteRT does not have are replaced by LiteRT's operators. ``with_frames`` gives a quantized file an input for the
-frames of a camera: uint8 in place of int8, and blue first in place of red first.
+Operators and forms that LiteRT does not have are replaced by LiteRT's operators. ``with_frames`` gives a quantized file
+an input for the frames of a camera: uint8 in place of int8, and blue first in place of red first.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ DESCRIPTION = b"OpenNeutron"
 
 
 def write(graph: Graph) -> bytes:
-    """Return the graph as a ``.tflite`` file. Every node must have a row in the operator table. An operator that LiteRT
-    does not have is written as several of LiteRT's. States are further inputs, and their new values further outputs.
+    """Return the graph as the bytes of a ``.tflite`` file. The same graph gives the same bytes.
 
-    The same graph gives the same bytes.
+    Every node must have a row in the operator table. An operator that LiteRT does not have is written as several of
+    LiteRT's. States become further inputs, and their new values further outputs.
     """
     graph = expanded(graph)
     model = schema.ModelT()
@@ -81,14 +81,15 @@ class _Builder(flatbuffers.Builder):
 
 
 def pack(model: Any) -> bytes:
-    """Return a model's flatbuffer objects as bytes."""
+    """Return the bytes of a model, given its flatbuffer objects."""
     builder = _Builder(1 << 16)
     builder.Finish(model.Pack(builder), FILE_IDENTIFIER)
     return bytes(builder.Output())
 
 
 def tensor_order(graph: Graph) -> list[str]:
-    """Return tensor names in a fixed order: inputs, then each node's operands and outputs, then outputs."""
+    """Return the names of a graph's tensors in a fixed order: inputs, then the operands and outputs of each node, then
+    outputs."""
     order: dict[str, None] = dict.fromkeys(graph.given_tensors)
     for node in graph.nodes:
         order.update(dict.fromkeys(name for name in node.inputs if name is not None))
@@ -123,8 +124,11 @@ def stored(model: Any, item: Any, data: np.ndarray) -> Any:
 
 
 def constant_object(model: Any, like: Any, data: np.ndarray, name: str | None = None) -> Any:
-    """Return the flatbuffer object of a constant with the type and the quantization of the tensor object ``like``. Its
-    name is ``name``, or that of ``like`` for None. ``data`` becomes a new buffer of the model."""
+    """Return the flatbuffer object of a constant with the type and quantization of the tensor object ``like``. ``data``
+    becomes a new buffer of the model.
+
+    Its name is ``name``, or that of ``like`` if ``name`` is None.
+    """
     twin = stored(model, like, data)
     twin.shape, twin.shapeSignature = np.array(data.shape, np.int32), None
     twin.name = like.name if name is None else name.encode()
@@ -169,8 +173,8 @@ def _operator(model: Any, codes: dict[str, int], node: Node, index: dict[str, in
 
 
 def operator_object(model: Any, name: str, inputs: Sequence[int], outputs: Sequence[int]) -> Any:
-    """Return the flatbuffer object of an operator without options. ``name`` is LiteRT's name, as ``operator_name``
-    returns it. Its operator code becomes a new one of the model."""
+    """Return the flatbuffer object of an operator without options, and add its operator code to the model. ``name`` is
+    LiteRT's name, as ``operator_name`` returns it."""
     code = schema.OperatorCodeT()
     custom = name.removeprefix(CUSTOM)
     code.builtinCode = schema.BuiltinOperator.CUSTOM if custom != name else getattr(schema.BuiltinOperator, name)
@@ -186,7 +190,8 @@ def operator_object(model: Any, name: str, inputs: Sequence[int], outputs: Seque
 
 
 def with_float_ends(data: bytes) -> bytes:
-    """Return a LiteRT file with float32 in place of its quantized inputs and outputs, behind a QUANTIZE or DEQUANTIZE each."""
+    """Return a LiteRT file in which each quantized input and output is float32, with a QUANTIZE behind the input or a
+    DEQUANTIZE in front of the output."""
     model = copied(unpack(data, "model"))
     main = model.subgraphs[0]
 
@@ -253,7 +258,8 @@ def _litert_value(attribute: Attribute, value: Any) -> Any:
 
 
 def copied(model: Any) -> Any:
-    """Return a copy of a model. Changes of its lists, and of its main subgraph's lists, do not change the given model."""
+    """Return a copy of a model whose lists, and whose main subgraph's lists, can be changed without changing the given
+    model."""
     twin = copy.copy(model)
     twin.buffers = list(model.buffers)
     twin.operatorCodes = list(model.operatorCodes or ())
@@ -265,10 +271,10 @@ def copied(model: Any) -> Any:
 
 
 def prune(model: Any) -> Any:
-    """Return a model without the main subgraph's tensors, the buffers and the operator codes that nothing refers to.
+    """Return a model without those tensors of the main subgraph, buffers and operator codes that nothing refers to.
 
-    The order of the others stays. The given model and all its objects are not changed. Raises InvalidModelError where
-    the model refers to something that it does not have.
+    The others keep their order. The given model and its objects are not changed. Raises InvalidModelError if the model
+    refers to something that it does not have.
     """
     model = copied(model)
     main = model.subgraphs[0]
@@ -293,8 +299,8 @@ def prune(model: Any) -> Any:
 
 
 def _within(used: set[int], table: Sequence[Any], what: str) -> list[int]:
-    """Return the used places in order. Raises InvalidModelError for a place that the table of a damaged file does not
-    have."""
+    """Return the used indices in order. Raises InvalidModelError for an index beyond the end of the table, as in a
+    damaged file."""
     kept = sorted(used)
     if kept and not 0 <= kept[0] <= kept[-1] < len(table):
         wrong = kept[0] if kept[0] < 0 else kept[-1]
@@ -374,11 +380,10 @@ CALLING = ("CALL", "CALL_ONCE", "IF", "WHILE", "STABLEHLO_REDUCE", "STABLEHLO_RE
 
 
 def cut(model: Any, operators: Sequence[int], inputs: Sequence[int], outputs: Sequence[int]) -> bytes:
-    """Return a ``.tflite`` of these operators of the main graph. ``inputs`` and ``outputs`` are indices of the main
-    graph's tensors.
+    """Return a ``.tflite`` with only these operators of the main graph. ``operators``, ``inputs`` and ``outputs`` are
+    indices in the main graph.
 
-    The model has the other subgraphs only if one of the operators runs a subgraph. It has no signatures and no
-    metadata.
+    The file has the other subgraphs only if one of the operators runs a subgraph. It has no signatures and no metadata.
     """
     new = copied(model)
     main = new.subgraphs[0]
@@ -394,7 +399,7 @@ def cut(model: Any, operators: Sequence[int], inputs: Sequence[int], outputs: Se
 
 
 def expanded(graph: Graph) -> Graph:
-    """Return the graph with only LiteRT's operators. A graph that has no other operators is returned as it is."""
+    """Return the graph with LiteRT's operators only; the graph itself if it has no other operators."""
     if all(BY_NAME[node.op].litert and not node.attrs.get("backwards") for node in graph.nodes):
         return graph
     tensors, nodes = dict(graph.tensors), []
@@ -410,8 +415,8 @@ def expanded(graph: Graph) -> Graph:
 
 
 def unstated(graph: Graph) -> Node | None:
-    """Return the first node that no file can hold: LiteRT has neither the operator nor operators that compute the same.
-    Return None where there is no such node."""
+    """Return the first node that no file can hold, since LiteRT has neither the operator nor operators that compute the
+    same; None if there is none."""
     return next((node for node in graph.nodes if not BY_NAME[node.op].litert and node.op not in _EXPANSIONS), None)
 
 
@@ -446,8 +451,8 @@ def _lookup(tensors: dict[str, Tensor], node: Node) -> list[Node]:
 
 
 def interpolated(entries: npt.NDArray[np.int16]) -> npt.NDArray[np.int16]:
-    """Return the results of an int16 table of 513 entries for all stored values, as LUTLookup of LiteRT's
-    internal/common.h computes them."""
+    """Return the results of an int16 table of 513 entries for all 65,536 stored values, as LUTLookup of LiteRT's
+    internal/common.h interpolates them."""
     stored = np.arange(-(2**15), 2**15)
     place, offset = (stored >> 7) + 256, stored & 127
     first, next_one = (entries[place + more].astype(np.int64) for more in (0, 1))
@@ -493,12 +498,13 @@ OPTION = "input_format"
 
 
 def with_frames(model: LiteRTModel, name: str, blue_first: bool = False) -> LiteRTModel:
-    """Return a model whose picture is a frame of bytes in NHWC.
+    """Return a model that takes a camera's frame of bytes in NHWC in place of its quantized image.
 
-    A byte is the stored value of the file's input plus 128, and has the same real value. An operator QUANTIZE makes the file's input of
-    the frame, without a rounding. With ``blue_first`` the frame has blue first, and the filters of the first convolutions get the other order of channels.
-    Raises InvalidOptionError for a file without a quantized picture, and for another first operator than CONV_2D with constant filters
-    where the order of the channels changes.
+    A byte is the stored value of the file's input plus 128, and has the same real value. A QUANTIZE operator, which
+    does not round, converts the frame to the file's input. With ``blue_first``, the frame has blue first, and the
+    filters of the convolutions that read the image get the reversed order of channels. ``name`` is the file's name in
+    messages. Raises InvalidOptionError for a file without a quantized image. With ``blue_first``, it is also raised if
+    an operator other than a CONV_2D with constant filters reads the image.
     """
     given = [model.graph[each] for each in model.graph.inputs]
     pictures = [
@@ -532,7 +538,7 @@ def with_frames(model: LiteRTModel, name: str, blue_first: bool = False) -> Lite
 
 
 def _of_frame(signature: Any, before: int, after: int) -> Any:
-    """Return a signature that names the tensor ``after`` in place of ``before`` among its inputs."""
+    """Return a copy of a signature whose inputs name the tensor ``after`` in place of the tensor ``before``."""
     twin = copy.copy(signature)
     twin.inputs = [copy.copy(each) for each in signature.inputs or ()]
     for each in twin.inputs:
@@ -541,7 +547,8 @@ def _of_frame(signature: Any, before: int, after: int) -> Any:
 
 
 def _reverse(model: Any, place: int, channels: int, name: str) -> None:
-    """Reverse the channels of the filters that read the tensor ``place``."""
+    """Reverse the order of the input channels in the filters of the convolutions that read the tensor with index
+    ``place``."""
     main = model.subgraphs[0]
     if channels != 3:
         raise InvalidOptionError(f"{OPTION}: bgr is for 3 channels; '{name}' has {channels}. Leave bgr out.")

@@ -58,15 +58,15 @@ Padding = tuple[int, int, int, int]
 
 
 def same_padding(size: int, kernel: int, stride: int, dilation: int) -> tuple[int, int]:
-    """Return the padding before and after one axis under SAME. An odd element is padded after the axis (LiteRT's
-    padding.h)."""
+    """Return the SAME padding before and after one axis. If the total is odd, the larger part is after the axis
+    (LiteRT's padding.h)."""
     output = -(-size // stride)
     total = max(0, (output - 1) * stride + (kernel - 1) * dilation + 1 - size)
     return total // 2, total - total // 2
 
 
 def explicit_padding(node: Node, height: int, width: int, kernel_h: int, kernel_w: int) -> Padding:
-    """Return the node's padding in rows and columns, for SAME, VALID and numbers."""
+    """Return the padding of a node in numbers of rows and columns, whether its attribute is SAME, VALID or numbers."""
     padding = node["padding"]
     if padding == "VALID":
         return (0, 0, 0, 0)
@@ -147,7 +147,7 @@ def _fully_connected_inputs(graph: Graph, node: Node) -> str | None:
 def _largest_sums(
     graph: Graph, node: Node, weights_at: int, bias_at: int, channel_axis: int
 ) -> npt.NDArray[np.float64]:
-    """Return an upper bound of the accumulators' magnitudes, for each output channel."""
+    """Return, for each output channel, an upper bound of the magnitude of the accumulator: float64 [channels]."""
     weights, bias = graph.given(node, weights_at), graph.operand(node, bias_at)
     assert weights.data is not None and weights.quant is not None
     activation = 2.0**15 if graph[node.outputs[0]].dtype is DType.INT16 else 255.0
@@ -259,15 +259,15 @@ FULLY_CONNECTED = Op(
 )
 
 RANK_OF_WEIGHTS = {"conv_2d": 4, "depthwise_conv_2d": 4, "fully_connected": 2, "batch_matmul": 2, "transpose_conv": 4}
-"""The operators that multiply and accumulate, and the smallest rank of the second operand of each."""
+"""The operators that multiply and accumulate, each with the smallest rank of its second operand."""
 
 
 def macs(graph: Graph, node: Node) -> int:
-    """Return the multiply-accumulates of a convolution or matrix product, 0 for other operators.
+    """Return the number of multiply-accumulates of a convolution or matrix product; 0 for other operators.
 
-    The operands' types do not matter: a float convolution counts too. Weights are [outputs, height, width, inputs] for
-    a convolution, [1, height, width, outputs] for a depthwise convolution, [outputs, inputs] for a fully connected
-    layer, as in LiteRT.
+    The types of the operands do not matter: a float convolution counts too. Weights are [outputs, height, width,
+    inputs] for a convolution, [1, height, width, outputs] for a depthwise convolution, and [outputs, inputs] for a
+    fully connected layer, as in LiteRT.
     """
     op = node.op
     operands = [graph[name] for name in node.inputs if name is not None]
@@ -299,11 +299,11 @@ Shape = tuple[int, ...]
 
 
 def cropped(node: Node, data: Shape, weights: Shape, result: Shape) -> Padding:
-    """Return the rows above and below and the columns left and right by which the transposed convolution's windows
-    exceed the result.
+    """Return how many rows above and below, and columns left and right, the windows of a transposed convolution reach
+    beyond its result.
 
-    A number is negative where the result exceeds the windows. Under SAME an odd row is cropped at the end
-    (ComputePaddingHeightWidth of LiteRT's padding.h).
+    A number is negative if the result is larger. Under SAME an odd row is cropped at the end (ComputePaddingHeightWidth
+    of LiteRT's padding.h).
     """
     if not isinstance(node["padding"], str):
         top, bottom, left, right = node["padding"]
@@ -360,8 +360,8 @@ TRANSPOSE_CONV = Op(
 
 
 MOST_DEPTH = 2**15
-"""The largest number of products whose sum surely fits the kernel's 32-bit accumulator. A product has two differences
-of stored values."""
+"""The largest number of products whose sum fits the kernel's 32-bit accumulator for all values. The factors of a
+product are differences of two stored values."""
 
 
 def matrices(graph: Graph, node: Node) -> tuple[tuple[int, ...], tuple[int, ...]]:

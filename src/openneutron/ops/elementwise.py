@@ -142,9 +142,10 @@ CONVERTED = limit("types among int8 and uint8, or among int8 and int16", _conver
 
 
 def wide_sigmoid_factor(source: QuantParams, doubled: bool) -> tuple[int, int]:
-    """Return the multiplier and the right shift that bring an int16 value to 3/4 of 2^-14 (TanhPrepare, SigmoidPrepare of activations.cc).
+    """Return the multiplier and the right shift that rescale an int16 value to steps of 3/4 * 2^-14 (TanhPrepare,
+    SigmoidPrepare of activations.cc).
 
-    A scale of 2^-12, and for TANH (``doubled``) of 2^-11, is LiteRT's case of powers of two.
+    LiteRT treats a scale of 2^-12, and for TANH (``doubled``) of 2^-11, as its case of powers of two.
     """
     places = 12 + round(math.log2(source.scale))
     if _is_power_of_two(source.scale) and (places == 0 or (doubled and places == 1)):
@@ -181,7 +182,7 @@ def _exponential(graph: Graph, node: Node) -> str | None:
 
 
 LARGEST_EXPONENT = 87
-"""An exponent for which float32 holds the exponential and twice the exponential."""
+"""The largest argument for which float32 holds both the exponential and twice the exponential."""
 
 EXPONENTIAL = limit(
     f"int16: exp of the largest input over the output's scale below exp({LARGEST_EXPONENT})", _exponential
@@ -222,8 +223,8 @@ def _rsqrt_scales(graph: Graph, node: Node) -> str | None:
 
 
 RSQRT_MOST = 2**11
-"""The bound of the root of the input scale times the output scale. LiteRT shifts its result right by 20 bits plus the
-exponent of this product, which must be at most 31 bits in all."""
+"""The bound of sqrt(input scale) * output scale for RSQRT. LiteRT shifts its result right by 20 bits plus the exponent
+of this product, which must be at most 31 bits in all."""
 
 
 ADDED_SHIFTS = {DType.INT8: 20, DType.INT16: 15}
@@ -231,7 +232,8 @@ ADDED_SHIFTS = {DType.INT8: 20, DType.INT16: 15}
 
 
 def sum_factor(a: QuantParams, b: QuantParams, result: QuantParams, dtype: DType) -> float:
-    """Return the factor of the sum in LiteRT's ADD and SUB, in double; operands have twice the larger scale."""
+    """Return the factor by which LiteRT's ADD and SUB rescale the sum, in double. The operands are first rescaled to
+    twice the larger of their scales."""
     return 2.0 * max(a.scale, b.scale) / (2.0 ** ADDED_SHIFTS[dtype] * result.scale)
 
 
@@ -253,7 +255,8 @@ _POT_SCALE = Attribute("pot_scale_int16", "potScaleInt16", True, unstated=True)
 
 
 def prelu_factors(data: QuantParams, slope: QuantParams, result: QuantParams) -> tuple[float, float]:
-    """Return PRELU's factors for positive values and for products, in float32 (PreluPrepare of activations.cc)."""
+    """Return the two factors of PRELU in float32: that of positive values, and that of the products of negative values
+    (PreluPrepare of activations.cc)."""
     return ratio_in_float(data, result), product_in_float(data, slope, result)
 
 
@@ -270,9 +273,9 @@ def _leaky_slope(graph: Graph, node: Node) -> float:
 
 
 def hard_swish_factors(source: QuantParams, result: QuantParams) -> tuple[np.float32, np.float32]:
-    """Return HARD_SWISH's two factors of the input, which has 7 more bits (hard_swish.cc).
+    """Return the two factors by which HARD_SWISH multiplies its input, which has 7 more bits (hard_swish.cc).
 
-    The first brings the input to the output's scale. The second brings it to the scale at which 3.0 is 2^15.
+    The first factor rescales the input to the output's scale, the second one to the scale at which 3.0 is 2^15.
     """
     with np.errstate(all="ignore"):
         fine = np.float32(1 / 128) * np.float32(source.scale)
@@ -289,7 +292,8 @@ fit 32 bits."""
 
 
 def squared_difference_factor(a: QuantParams, b: QuantParams, result: QuantParams) -> float:
-    """Return the factor of the square in SQUARED_DIFFERENCE, in double: the operands have 7 bits of fraction."""
+    """Return the factor by which SQUARED_DIFFERENCE rescales the square, in double. The operands of the square have 7
+    bits of fraction."""
     twice = 2.0 * max(a.scale, b.scale)
     return twice * twice / (2.0**14 * result.scale)
 
@@ -565,7 +569,7 @@ _COMPARED = {
     "greater_equal": "True where one value is not below another",
 }
 COMPARISONS = tuple(_COMPARED)
-"""The names of the comparisons, in the order of the numbers that compare_s8 takes for them."""
+"""The names of the comparisons. Their order is that of the numbers by which compare_s8 selects them."""
 
 EQUALITIES = ("equal", "not_equal")
 """The comparisons that LiteRT also has for booleans. On int16, only these rescale: the others compare the stored
@@ -627,7 +631,7 @@ def _select_of_rows(parts: Parts, graph: Graph, node: Node) -> None:
 
 
 def arg_axis(graph: Graph, node: Node) -> int:
-    """Return the axis along which an arg_max searches, counted from 0. Raises ValueError if the node names several
+    """Return the axis that an ARG_MAX or ARG_MIN searches, counted from 0. Raises ValueError if the node names several
     axes."""
     data, (axis,) = graph.given(node, 0), named_axes(graph, node)
     return axis % len(data.shape)

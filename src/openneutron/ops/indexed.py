@@ -31,15 +31,15 @@ MOST_CALLS = 64
 
 @dataclass(frozen=True, slots=True)
 class Indexed:
-    """A selection along one axis: the positions of the input in the order of the output. ``extent`` is the extent of
-    the input."""
+    """A selection of positions along one axis: for each position of the output, the position of the input that it
+    takes. ``extent`` is the extent of the input's axis."""
 
     extent: int
     positions: tuple[int, ...]
 
     @property
     def whole(self) -> bool:
-        """Return whether the output has all positions of the axis in their order."""
+        """Return whether the output takes all positions of the axis in their order."""
         return self.positions == tuple(range(self.extent))
 
 
@@ -90,8 +90,8 @@ constant, and count as one axis."""
 
 
 def merged_axes(axes: list[Indexed]) -> list[Indexed]:
-    """Return the axes without those that have one element in input and output. Neighbouring axes of which all
-    positions are taken become one."""
+    """Return the axes with those of one element (in input and output) dropped, and with neighbouring axes merged if all
+    of their positions are taken."""
     merged: list[Indexed] = []
     for axis in axes:
         if axis.extent == 1 and len(axis.positions) == 1:
@@ -105,10 +105,10 @@ def merged_axes(axes: list[Indexed]) -> list[Indexed]:
 
 
 def kernel_axes(axes: list[Indexed]) -> tuple[list[int], list[int]]:
-    """Return the merged axes that become batches, rows, columns and channels (-1: no axis), and the axes that take a
-    call for each position.
+    """Return the indices of the merged axes that become batches, rows, columns and channels (-1: none), and those of
+    the axes that take one call for each position.
 
-    Rows and columns are the longest of the axes that are not whole.
+    The longest of the axes that are not taken whole become the rows and columns.
     """
     mapped = sorted((i for i, axis in enumerate(axes) if not axis.whole), key=lambda i: -len(axes[i].positions))
     plain = sorted((i for i, axis in enumerate(axes) if axis.whole), key=lambda i: -axes[i].extent)
@@ -130,10 +130,10 @@ def _calls_for(axes: list[Indexed]) -> int:
 
 
 def moved_axes(graph: Graph, node: Node) -> tuple[list[Indexed], int]:
-    """Return the merged axes of one kernel call, and the number of planes.
+    """Return the merged axes of one kernel call, and the number of byte planes.
 
-    With one plane, the bytes of an element are one more axis. With several, each plane has one byte of every element
-    and calls of its own. Planes are used where they take fewer calls.
+    With one plane, the bytes of an element are one more axis. With several planes, each has one byte of every element
+    and takes its own calls. Planes are used if they take fewer calls.
     """
     size, axes = graph[node.name].dtype.size_bytes, INDEXED[node.op](graph, node)
     one, apart = merged_axes([*axes, Indexed(size, tuple(range(size)))]), merged_axes(axes)
@@ -239,7 +239,8 @@ def _resize_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
 def bilinear_positions(
     inputs: int, outputs: int, align_corners: bool, half_pixel_centers: bool
 ) -> tuple[tuple[int, int, int], ...]:
-    """Return for each output position the two input positions around it and the second's weight in 1/1024.
+    """Return for each output position the two neighbouring input positions, and the weight of the second one in units
+    of 1/1024.
 
     Follows ResizeBilinearInteger of LiteRT's reference/resize_bilinear.h: 10 bits of fraction.
     """

@@ -33,7 +33,7 @@ _LIST = parameter("list of indices")
 
 
 def coordinates(graph: Graph, node: Node, index: int, width: int) -> npt.NDArray[np.int64]:
-    """Return the constant coordinates in an operand as a matrix [positions, ``width``]."""
+    """Return the coordinates in a constant operand as an int64 matrix [positions, ``width``]."""
     return np.array(constant_values(graph, node, index), np.int64).reshape(-1, width)
 
 
@@ -143,8 +143,8 @@ def _one_hot(parts: Parts, graph: Graph, node: Node) -> None:
 def _scattered(
     parts: Parts, values: str, fill: int, positions: npt.NDArray[np.int64], result: str, rows: int, row: int
 ) -> None:
-    """Write the rows of ``values`` one after the other to these ``positions`` of the result. Other positions get the
-    stored value ``fill``."""
+    """Add nodes that write the rows of ``values``, one after the other, to these ``positions`` of the tensor
+    ``result``. All other positions get the stored value ``fill``."""
     lines = parts.reshape(values, (parts[values].elements // row, row))
     count = parts[lines].shape[0]
     background = parts.constant(np.full((1, row), fill, np.int8), parts[values].quant)
@@ -209,7 +209,8 @@ def _sparse_to_dense(parts: Parts, graph: Graph, node: Node) -> None:
 
 
 def _update_begin(graph: Graph, node: Node) -> list[int]:
-    """Return the first index of the update on each axis. As in LiteRT, the index is clamped so that the update is inside the operand."""
+    """Return the first index of the update along each axis, clamped so that the update is inside the operand, as in
+    LiteRT."""
     whole, part, begin = shape_of(graph, node, 0), shape_of(graph, node, 1), constant_values(graph, node, 2)
     return [min(max(b, 0), n - m) for b, n, m in zip(begin, whole, part, strict=True)]
 
@@ -322,7 +323,7 @@ _AT_POSITIONS = (
 
 
 def _padded(parts: Parts, source: str, behind: int, value: int) -> str:
-    """Return the matrix with ``behind`` columns of one stored value appended."""
+    """Add a PAD that appends ``behind`` columns of one stored value to a matrix, and return the name of its output."""
     given = parts[source]
     rows, cols = given.shape
     filler = parts.constant(np.array([value], given.dtype.numpy), given.quant)

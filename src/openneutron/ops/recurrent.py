@@ -18,7 +18,7 @@ GATES = ("input", "forget", "cell", "output")
 FIRST_INPUT_WEIGHTS, FIRST_HIDDEN_WEIGHTS, FIRST_PEEPHOLE, FIRST_BIAS = 1, 5, 9, 12
 PROJECTION, PROJECTION_BIAS, HIDDEN, CELL, FIRST_NORM = 16, 17, 18, 19, 20
 SEEING = (0, 1, 3)
-"""The gates that can have a peephole, in the order of the peepholes among the operands."""
+"""The gates that can have a peephole. Their order is that of the peepholes among the operands."""
 
 HIGHEST_CELL_BITS = 15
 LOWEST_CELL_BITS = {DType.INT8: 9, DType.INT16: 0}
@@ -32,7 +32,7 @@ GATE_SCALE = 2.0**-12
 
 
 def gates_of(graph: Graph, node: Node) -> tuple[int, ...]:
-    """Return the gates of the layer. A layer without weights for the input gate has all gates but this one."""
+    """Return the gates of an LSTM. A layer without weights for the input gate (CIFG) has all gates but this one."""
     return (0, 1, 2, 3) if graph.operand(node, FIRST_INPUT_WEIGHTS) is not None else (1, 2, 3)
 
 
@@ -58,8 +58,8 @@ def is_projected(graph: Graph, node: Node) -> bool:
 
 @np.errstate(all="ignore")
 def gate_factors(graph: Graph, node: Node) -> dict[int, tuple[float, float]]:
-    """Return the factors of each gate: that of the products of the input, and that of the products of the hidden
-    state. Both are rounded to float32, as in LiteRT."""
+    """Return two rescaling factors for each gate: that of the products of the input, and that of the products of the
+    hidden state. Both are rounded to float32, as in LiteRT."""
     scales = _gate_scales(graph, node)
     found = {}
     for gate in gates_of(graph, node):
@@ -83,8 +83,8 @@ def _gate_scales(graph: Graph, node: Node) -> list[np.float32]:
 
 
 def peephole_factors(graph: Graph, node: Node) -> dict[int, float]:
-    """Return the factor of the products of each gate's peephole, computed as LiteRT does: powers of two in double,
-    the rest in float32."""
+    """Return the rescaling factor of the peephole products of each gate, as LiteRT computes it: powers of two in
+    double, the rest in float32."""
     if not has_peephole(graph, node):
         return {}
     scales, cell = _gate_scales(graph, node), 2.0 ** cell_shift(graph, node)
@@ -103,10 +103,9 @@ def norm_scales(graph: Graph, node: Node) -> dict[int, float]:
 
 
 def hidden_factor(graph: Graph, node: Node) -> float:
-    """Return the factor that brings the product of the output gate and the cell's tanh to the scale of the hidden
-    state.
+    """Return the factor that rescales (output gate) * tanh(cell state) to the scale of the hidden state.
 
-    If the layer has a projection, this is the hidden state before it.
+    For a layer with a projection, this is the hidden state before the projection.
     """
     if is_wide(graph, node):
         return 2.0**-30 / float(scale_of(graph, node, HIDDEN))
@@ -122,7 +121,7 @@ def hidden_zero_point(graph: Graph, node: Node) -> int:
 
 @np.errstate(all="ignore")
 def projection_factor(graph: Graph, node: Node) -> float:
-    """Return the factor that brings the products of the projection to the scale of the output."""
+    """Return the factor that rescales the products of the projection to the scale of the output."""
     unprojected = np.float32(node["intermediates"][4][0])
     return float(scale_of(graph, node, PROJECTION) * unprojected / scale_of(graph, node, HIDDEN))
 
@@ -133,7 +132,8 @@ def cell_shift(graph: Graph, node: Node) -> int:
 
 
 def quantized_clips(graph: Graph, node: Node) -> tuple[int, int]:
-    """Return the largest stored magnitudes of a cell state and of a projected hidden state; 0 if there is no limit."""
+    """Return the bounds of the magnitudes of a stored cell state and of a stored projected hidden state; 0 stands for
+    no bound."""
     quant = graph[node.outputs[0]].quant
     assert quant is not None
     cell, projected = node["cell_clip"], node["proj_clip"]
@@ -345,7 +345,8 @@ DIRECTIONS = ("forward", "backward")
 
 
 def _units(graph: Graph, node: Node) -> tuple[int, int]:
-    """Return the number of units of each direction, which is the number of columns of the last gate's hidden weights."""
+    """Return the number of units of each direction, which is the number of columns of the hidden weights of its last
+    gate."""
     forward, backward = (graph.given(node, first + 2 * len(GATES) - 1).shape[1] for first in FIRST)
     return forward, backward
 
@@ -438,7 +439,7 @@ steps of its scale. MOST_STATE_BITS is the most fractional bits of the units' st
 
 
 def places_of(node: Node) -> dict[str, range | int]:
-    """Return the indices of a GRU's or RNN's operands, by kind.
+    """Return the indices of the operands of a GRU or RNN, by kind.
 
     Input weights, hidden weights, input biases and hidden biases have one operand for each gate. ``hidden`` and
     ``cell`` are the states.
@@ -468,10 +469,11 @@ def state_places(node: Node) -> tuple[int, int]:
 
 
 def product_factors(graph: Graph, node: Node) -> list[tuple[float, float]]:
-    """Return two factors for each gate: that of the input's products with weights, and that of the hidden state's.
+    """Return two rescaling factors for each gate: that of the products of the input, and that of the products of the
+    hidden state.
 
-    They bring a sum of products to the kernel's fixed point: ``FRACTION_BITS`` behind the point, or for an output that is clamped at 0
-    ``STEP_BITS`` behind a step of the output.
+    They rescale a sum of products to the kernel's fixed point with ``FRACTION_BITS`` fractional bits. For an output
+    that is clamped at 0, the unit is a step of the output, with ``STEP_BITS`` fractional bits.
     """
     hidden, _ = state_places(node)
     quant = graph[node.outputs[0]].quant
@@ -486,7 +488,7 @@ def product_factors(graph: Graph, node: Node) -> list[tuple[float, float]]:
 
 
 def state_factor(graph: Graph, node: Node) -> float:
-    """Return the factor that brings the units' state to the scale of the output."""
+    """Return the factor that rescales the units' state to the scale of the output."""
     quant = graph[node.outputs[0]].quant
     assert quant is not None
     return 2.0 ** -state_bits(graph, node) / quant.scale
@@ -592,8 +594,8 @@ FEATURES, TIME, FILTER_BIAS, RESULTS = 1, 2, 3, 4
 
 
 def filter_factors(graph: Graph, node: Node) -> tuple[float, float]:
-    """Return the factor of a filter's products and the factor of a unit's sum. As in LiteRT, doubles divide products
-    that are rounded to float32."""
+    """Return the two rescaling factors of an SVDF: that of the products of a filter, and that of the sum of a unit. As
+    in LiteRT, products that are rounded to float32 are divided in double."""
     quant = graph[node.outputs[0]].quant
     assert quant is not None
     state = scale_of(graph, node, RESULTS)
@@ -666,8 +668,8 @@ _ROWS = {row.name: row for row in OPS}
 
 
 def state_operands(node: Node) -> list[str]:
-    """Return the operands that are a node's states, in the order of the results that are their new values. The list
-    is empty for operators without a state."""
+    """Return the names of the operands that are a node's states, in the order of the results that are their new values;
+    empty for operators without a state."""
     row = _ROWS.get(node.op)
     pairs = zip(node.inputs, row.operands if row is not None else (), strict=False)
     return [name for name, operand in pairs if name is not None and operand.role is Role.STATE]

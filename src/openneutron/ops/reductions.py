@@ -90,7 +90,8 @@ MOST_ADDED = 2**23
 stored values."""
 
 MOST_WIDE_ADDED = 2**16 - 2
-"""The largest number of int16 elements that the kernel can sum in its 32-bit accumulator, after half of their number is added for rounding."""
+"""The largest number of int16 elements that the kernel can sum in its 32-bit accumulator, to which it adds half of that
+number for rounding."""
 
 
 def _most_added(graph: Graph, node: Node) -> int:
@@ -114,7 +115,7 @@ RUNS_OF_AXES = limit(f"at most {MOST_RUNS} runs of reduced and kept axes", _redu
 
 
 def added(graph: Graph, node: Node) -> int:
-    """Return the number of elements that a reduction combines into one."""
+    """Return the number of elements that a reduction combines into one result."""
     shape = shape_of(graph, node)
     return math.prod(shape[axis] for axis in reduced_axes(graph, node))
 
@@ -129,8 +130,8 @@ FEW_ADDED = limit(f"at most {MOST_ADDED} values into one (int16: {MOST_WIDE_ADDE
 
 @dataclass(frozen=True, slots=True)
 class WindowRun:
-    """``count`` neighbouring outputs of a pool along an axis, from the output ``first`` on. The window of each has
-    ``size`` inputs, and the first window begins at input ``begin``."""
+    """A run of ``count`` neighbouring outputs of a pool along an axis, from output ``first`` on, whose windows all have
+    ``size`` inputs. The first window begins at input ``begin``."""
 
     first: int
     count: int
@@ -139,7 +140,8 @@ class WindowRun:
 
 
 def window_runs(graph: Graph, node: Node) -> tuple[list[WindowRun], list[WindowRun]]:
-    """Return all rows and all columns of a pool's output, grouped in runs of neighbours whose windows have equal size.
+    """Return the rows and the columns of a pool's output, each divided into runs of neighbours whose windows have equal
+    size.
 
     A window that reaches over an edge of the input has only the rows and columns inside.
     """
@@ -166,7 +168,8 @@ def _runs(outputs: int, inputs: int, kernel: int, stride: int, before: int) -> l
 
 
 def rounds_halves(graph: Graph, node: Node) -> bool:
-    """Return whether halves occur in the pool and round up: in a uint8 average of an even number of elements."""
+    """Return whether an average of the pool can be exactly between two integers and is rounded up: for uint8, with an
+    even number of elements."""
     return bool(node.attrs.get("unsigned")) and any(
         run.size % 2 == 0 for runs in window_runs(graph, node) for run in runs
     )
@@ -249,10 +252,11 @@ MOST_EXPONENTIALS = 2**12 - 1
 """The number of exponentials whose sum LiteRT's LOG_SOFTMAX and int16 SOFTMAX hold: 12 integer bits."""
 
 LEAST_SCALE = 2.0**-24
-"""The smallest output scale of a softmax that has its own: 1/256 of a step of its probabilities."""
+"""The smallest output scale of a softmax with a scale of its own: 1/256 of a step of the probabilities that it
+computes."""
 
 LARGEST_SCALE = 1.0
-"""The largest output scale of such a softmax: a step is no more than the largest probability."""
+"""The largest output scale of a softmax with a scale of its own: the largest probability, 1."""
 
 WIDE = (1 / 65536, -32768)
 """The scale and zero point of the output of LiteRT's SOFTMAX from int8 to int16."""
@@ -279,7 +283,8 @@ INTEGER_BITS = 5
 
 
 def difference_factor(scale: float, beta: float) -> float:
-    """Return the factor of a difference of stored values, with all bits fractional; beta is a float32."""
+    """Return the factor that rescales a difference of stored values so that all bits are fractional. ``beta`` is
+    rounded to float32."""
     return float(np.float32(beta)) * scale * 2.0 ** (31 - INTEGER_BITS)
 
 
@@ -296,7 +301,8 @@ def _steep(graph: Graph, node: Node) -> str | None:
 
 
 def wide_softmax_factor(scale: float, beta: float) -> float:
-    """Return the factor by which a difference of 10 becomes 65535; scale and beta are multiplied in float32 (activations.cc)."""
+    """Return the factor that rescales a difference of 10 to 65535. Scale and beta are multiplied in float32
+    (activations.cc)."""
     with np.errstate(all="ignore"):
         return float(np.float32(scale) * np.float32(beta)) / (10.0 / 65535.0)
 
@@ -380,8 +386,8 @@ _REDUCTIONS = (
 
 
 def sum_singles(graph: Graph, node: Node) -> tuple[np.float32, np.float32]:
-    """Return two float32 numbers that SUM uses: its factor, and the bias that accounts for the zero points, as in
-    LiteRT's optimized kernel (reduce.h)."""
+    """Return two float32 numbers with which SUM computes: its factor, and the bias that accounts for the zero points,
+    as in LiteRT's optimized kernel (reduce.h)."""
     source = quant_of(graph, node, 0)
     count = added(graph, node)
     with np.errstate(all="ignore"):
@@ -400,7 +406,7 @@ def _castable(graph: Graph, node: Node) -> str | None:
 
 
 LARGEST_CAST = 2.0**31 - 2.0**9
-"""Sums below this bound, in steps of the output, fit int32 after two roundings to float32."""
+"""The bound of a sum, in steps of the output, below which it fits int32 even after two roundings to float32."""
 
 
 def _has_many_runs(graph: Graph, node: Node) -> bool:
@@ -468,7 +474,8 @@ def elements_normalized(graph: Graph, node: Node) -> int:
 
 
 def scaled_epsilon(graph: Graph, node: Node) -> int:
-    """Return epsilon as a whole number in units of the scaled variance, n^2 * 2^bits to the square of an input step."""
+    """Return epsilon as an integer in the unit of the scaled variance, which is n^2 * 2^bits per square of an input
+    step."""
     source = graph.given(node, 0)
     steps = elements_normalized(graph, node) / quant_of(graph, node, 0).scale
     return round(float(node["epsilon"]) * steps * steps * 2.0 ** VARIANCE_BITS[source.dtype])
@@ -476,8 +483,10 @@ def scaled_epsilon(graph: Graph, node: Node) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Coefficients:
-    """The factor (int32) and the offset (int64) of each channel. ``shift`` is the number of fractional bits of factor
-    * value + offset."""
+    """The coefficients of a normalization for each channel: output = (factor * value + offset) / 2^shift.
+
+    ``factors`` are int32 values and ``offsets`` int64 values, both as int64 [channels].
+    """
 
     factors: npt.NDArray[np.int64]
     offsets: npt.NDArray[np.int64]
@@ -485,7 +494,8 @@ class Coefficients:
 
 
 def _steps(graph: Graph, node: Node, place: int, absent: float) -> npt.NDArray[np.float64]:
-    """Return gain or bias of each channel in steps of the output; ``absent`` if the node has none."""
+    """Return the gain or the bias (operand ``place``) of each channel, in steps of the output: float64 [channels].
+    Without this operand, each is ``absent``."""
     given, channels = graph.operand(node, place), graph.given(node, 0).shape[-1]
     scale = graph[node.outputs[0]].quant
     assert scale is not None
@@ -494,12 +504,13 @@ def _steps(graph: Graph, node: Node, place: int, absent: float) -> npt.NDArray[n
 
 
 def _least_exponent(values: npt.NDArray[np.float64]) -> int:
-    """Return the smallest exponent of a power of two above all magnitudes; 0 if all values are 0."""
+    """Return the smallest e with which 2^e is above all magnitudes; 0 if all values are 0."""
     return math.frexp(float(np.abs(values).max(initial=0.0)))[1]
 
 
 def coefficients(graph: Graph, node: Node) -> Coefficients:
-    """Return the coefficients of a node: gain and bias over the output's scale, with as many fractional bits as fit."""
+    """Return the coefficients of a normalization: its gain and bias, divided by the output's scale, with as many
+    fractional bits as fit."""
     output = graph[node.outputs[0]]
     assert output.quant is not None
     gains, biases = _steps(graph, node, GAIN, 1.0), _steps(graph, node, BIAS, 0.0)

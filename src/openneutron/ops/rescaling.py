@@ -59,7 +59,7 @@ def quantize_multipliers(reals: npt.ArrayLike) -> Multipliers:
 
 
 def quantize_multiplier(real: float) -> tuple[int, int]:
-    """Return one multiplier and shift; see quantize_multipliers."""
+    """Return the multiplier and the shift of one factor (see ``quantize_multipliers``)."""
     multipliers, shifts = quantize_multipliers(real)
     return int(multipliers), int(shifts)
 
@@ -77,11 +77,11 @@ _LOW_BITS_OF_DOUBLE = _DOUBLE_BITS - _FRACTION_BITS
 
 
 def double_multipliers(reals: npt.ArrayLike) -> Multipliers:
-    """Return doubles exactly, as two words each: the upper 31 of the 53 bits, and a word with the exponent and the
-    other 22 bits.
+    """Return doubles without loss as two int32 words each: the upper 31 of the 53 bits, and a word with the exponent
+    and the other 22 bits.
 
-    The exponent is in the lowest 8 bits of the second word, and the lower bits of the number are above it. A value
-    below 2^-100 becomes 0: its product with any accumulator rounds to the same number.
+    The exponent is in the lowest 8 bits of the second word, and the 22 bits are above it. A value below 2^-100 becomes
+    0: its product with any accumulator rounds to the same number.
     """
     values = np.asarray(reals, np.float64)
     fractions, exponents = np.frexp(values)
@@ -146,8 +146,8 @@ def mean_multiplier(input_scale: float, output_scale: float, count: int) -> tupl
 
 
 def reciprocal(count: int) -> Multipliers:
-    """Return a multiplier and second word whose single rounding equals round(sum / count), halves up, for sums of
-    ``count`` bytes.
+    """Return a multiplier and a second word with which a single rounding gives round(sum / count), halves up, for sums
+    of ``count`` bytes.
 
     The multiplier has 51 bits, rounded up. Its error is far below 1 / count for any such sum.
     """
@@ -164,7 +164,7 @@ def _in_words(wide: npt.NDArray[np.int64], shifts: npt.NDArray[np.signedinteger]
 def _rounded_once(
     accumulators: npt.NDArray[np.int64], wide: npt.NDArray[np.int64], shifts: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
-    """Return the results that the kernels' single_rounding gives for these accumulators."""
+    """Return the results of these accumulators as kernels compute them with ``single_rounding``."""
     fine = accumulators * (wide & (2**_LOW_BITS - 1)) >> _LOW_BITS
     sums = accumulators * (wide >> _LOW_BITS) + fine + (np.int64(1) << (_FRACTION_BITS - 1 - shifts))
     return np.asarray(sums >> (_FRACTION_BITS - shifts))
@@ -173,7 +173,8 @@ def _rounded_once(
 def _first_accumulators(
     scales: npt.NDArray[np.float64], results: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """Return by channel the smallest accumulator whose rounded product is at least each result, and whether 32 bits hold it."""
+    """Return for each channel and each of ``results`` the smallest accumulator whose rounded product is at least this
+    result, and whether 32 bits hold that accumulator."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         guess = np.ceil((results[None, :] - 0.5) / scales[:, None])
     reached = np.abs(guess) < 2.0**31 - 2
@@ -322,7 +323,7 @@ _INT32_MAX_AS_FLOAT = np.float32(2**31 - 1)
 
 
 def steps_of(value: float, scale: float) -> float:
-    """Return a real value as a number of steps of a scale. As in LiteRT, the quotient is a float32 and rounds halves
+    """Return a real value as a number of steps of a scale. As in LiteRT, the quotient is float32 and halves are rounded
     away from zero; infinity on overflow."""
     with np.errstate(all="ignore"):
         quotient = np.float32(value) / np.float32(scale)
@@ -381,8 +382,8 @@ def activation_range(
 
 
 def fitted_for_single_rounding(graph: Graph, node: Node) -> str | None:
-    """Return the reason why a FULLY_CONNECTED's factors have no multiplier with which one rounding gives LiteRT's
-    results, or None."""
+    """Return the reason why no multiplier gives LiteRT's results of a FULLY_CONNECTED with a single rounding; None if
+    one does."""
     if graph[node.outputs[0]].dtype is DType.INT16:
         return None  # the kernel multiplies doubles
     factors = of_convolution(0, 1)(graph, node)

@@ -32,8 +32,8 @@ from openneutron.ops.table import (
 
 @dataclass(frozen=True, slots=True)
 class StridedWindow:
-    """The first index, the step and the count along each axis of the input, and the axes that the output does not
-    have."""
+    """The positions that a STRIDED_SLICE takes along each axis of its input: the first index, the step and the count.
+    ``dropped`` is True for an axis that the output does not have."""
 
     first: tuple[int, ...]
     step: tuple[int, ...]
@@ -46,8 +46,8 @@ _WHOLE, _NEW = -1, -2
 
 
 def _places(graph: Graph, node: Node) -> list[int]:
-    """Return the index of each axis in begin, end and strides, in order, or one of the two marks. The axes are those
-    of the input and the new ones."""
+    """Return the index of each axis in begin, end and strides, in order. An axis that is taken whole, or that is new,
+    has one of the two marks instead. The axes are those of the input and the new ones."""
     stated, own = len(constant_values(graph, node, 1)), len(shape_of(graph, node))
     ellipsis, new = node["ellipsis_mask"], node["new_axis_mask"] & ~node["ellipsis_mask"]
     axes = own + sum(new >> place & 1 for place in range(stated))
@@ -74,7 +74,8 @@ def strided_window(graph: Graph, node: Node) -> StridedWindow:
 
 
 def _taken(graph: Graph, node: Node, place: int, extent: int) -> tuple[int, int, int, bool]:
-    """Return the first position along an axis, the exclusive end, the step, and whether the output drops the axis."""
+    """Return the first position that is taken along an axis, the exclusive end, the step, and whether the output drops
+    the axis."""
     begin, end, step = (constant_values(graph, node, index)[place] for index in (1, 2, 3))
     # With a negative step the bounds of an index are one lower.
     low, high = (0, extent) if step > 0 else (-1, extent - 1)
@@ -104,7 +105,7 @@ def strided_slice_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]
 
 
 def has_usable_steps(graph: Graph, node: Node) -> str | None:
-    """Return the reason why a STRIDED_SLICE's steps and ends can't be compiled, or None."""
+    """Return the reason why the steps and ends of a STRIDED_SLICE can't be compiled; None if they can."""
     begin, end, steps = (constant_values(graph, node, index) for index in (1, 2, 3))
     if not len(begin) == len(end) == len(steps):
         return f"it states {len(begin)} begins, {len(end)} ends and {len(steps)} strides; they must be as many"
@@ -187,7 +188,7 @@ def _view(name: str, parameter: str, attributes: tuple[Attribute, ...], doc: str
 
 
 def pads(graph: Graph, node: Node) -> tuple[tuple[int, int], ...]:
-    """Return the numbers of values that are added before and after each axis."""
+    """Return the number of values that a pad adds before and after each axis."""
     flat = constant_values(graph, node, 1)
     return tuple(zip(flat[::2], flat[1::2], strict=True))
 
@@ -269,7 +270,7 @@ def _joined_quantization(graph: Graph, node: Node) -> str | None:
 
 
 def slice_window(graph: Graph, node: Node) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return begin and size of each axis; a size of -1 reaches to the end."""
+    """Return the begin and the size of a slice along each axis. A size of -1 is replaced by the extent up to the end."""
     shape = shape_of(graph, node)
     begin, size = constant_values(graph, node, 1), constant_values(graph, node, 2)
     return begin, tuple(e - b if s == -1 else s for e, b, s in zip(shape, begin, size, strict=True))
@@ -500,7 +501,8 @@ def block_of(graph: Graph, node: Node) -> tuple[int, ...]:
 
 
 def amounts_of(graph: Graph, node: Node) -> tuple[tuple[int, int], ...]:
-    """Return for each divided axis the amounts before and after it that are padded, or cropped (BATCH_TO_SPACE_ND)."""
+    """Return, for each axis that blocks divide, the amounts before and after it that SPACE_TO_BATCH_ND pads or
+    BATCH_TO_SPACE_ND crops."""
     flat = constant_values(graph, node, 2)
     return tuple(zip(flat[::2], flat[1::2], strict=True))
 
@@ -532,7 +534,7 @@ def _divides(graph: Graph, node: Node) -> str | None:
 
 
 def _space_to_batch(parts: Parts, graph: Graph, node: Node) -> None:
-    """Pad, then make each position in a block a batch."""
+    """Lower SPACE_TO_BATCH_ND: pad, then make each position in a block a batch."""
     block, amounts = block_of(graph, node), amounts_of(graph, node)
     source, result = node.inputs[0], node.outputs[0]
     assert source is not None
@@ -548,7 +550,7 @@ def _space_to_batch(parts: Parts, graph: Graph, node: Node) -> None:
 
 
 def _batch_to_space(parts: Parts, graph: Graph, node: Node) -> None:
-    """Move batches back to their positions in blocks, then crop the edges."""
+    """Lower BATCH_TO_SPACE_ND: move batches back to their positions in blocks, then crop the edges."""
     block, amounts = block_of(graph, node), amounts_of(graph, node)
     source, result = node.inputs[0], node.outputs[0]
     assert source is not None

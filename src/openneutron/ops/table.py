@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Declare the columns of the operator table.
 
-The rows are in the other files of this folder, one file for each family. Everything that differs by operator is
-looked up in a row or in a rule table with the row's name as its key: the reader and writer (``litert``, ``options``,
-``attributes``), shapes (``shape``), quantization (``quantization``), limits, and the kernels that the operator can
-become (``kernels``).
+The rows are in the other files of this folder, one file for each family. Everything that differs between operators is
+in a row, or in a table of rules with the row's name as its key. A row has the names for reader and writer (``litert``,
+``options``, ``attributes``), the rules for shapes (``shape``) and quantization (``quantization``), limits, and the
+kernels that the operator can become (``kernels``).
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def constant_values(graph: Graph, node: Node, index: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Composition:
-    """Nodes that together compute the same as one other node, in order, and the tensors between them."""
+    """A list of nodes that together compute what one other node computes, and the tensors between them."""
 
     nodes: tuple[Node, ...]
     tensors: tuple[Tensor, ...]
@@ -108,11 +108,11 @@ class Composition:
 
 
 class Parts:
-    """A builder of the composition of ``node``, a node of ``graph``.
+    """A builder for the composition of ``node``, a node of ``graph``.
 
-    Tensors are given by name. A method that adds a node returns the name of its output. ``output`` can name a tensor
-    of the graph that the node then computes; otherwise the output is a new tensor with the type and quantization of
-    the source.
+    Tensors are given by name. A method that adds a node returns the name of its output. ``output`` may name a tensor of
+    the graph that the node then computes; otherwise the output is a new tensor with the type and quantization of the
+    source.
     """
 
     def __init__(self, graph: Graph, node: Node) -> None:
@@ -256,7 +256,8 @@ def parameter(name: str) -> Operand:
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """An attribute and where LiteRT keeps it; ``values`` maps LiteRT's enumerators to ours where it is an enum."""
+    """An attribute of a node, and the field of LiteRT's options that holds it. ``values`` maps LiteRT's enumerators to
+    the values used here if the field is an enum."""
 
     name: str
     litert_field: str
@@ -402,7 +403,7 @@ class Op:
 
 
 moving = partial(Op, kernels=("copy_s8",), quantization=Quantization.SHARED, unsigned=True)
-"""Makes the row of an operator that moves stored values and computes none, so that int8 and uint8 are the same."""
+"""Makes the row of an operator that only moves stored values, so that int8 and uint8 are treated alike."""
 
 moving_bytes = partial(moving, kernels=("copy_s8", "copy_s16"), types=STORED)
-"""Makes the row of an operator that moves int16 activations in the same manner as int8."""
+"""Makes the row of an operator that only moves stored values, and moves int16 as it moves int8."""

@@ -57,7 +57,7 @@ MOST_REGIONS = 3
 
 
 def contradictions(target: Target) -> Iterator[tuple[str, str]]:
-    """Yield each contradiction between a chip's facts: the place of the entry in the file, and a message."""
+    """Yield each contradiction between the facts of a chip: the path of the entry in the file, and a message."""
     yield from _in_memories(target)
     for index, engine in enumerate(target.copy_engines):
         # This project does not compile for a Neutron-S without a copy engine between two memories (Target.obstacle).
@@ -102,8 +102,8 @@ _KEY = re.compile(r"\s*([A-Za-z0-9_-]+)\s*=")
 
 
 def _places(text: str) -> list[tuple[int, str]]:
-    """Return the line and the place of each table and entry of a file. Examples of places are ``npu`` and
-    ``npu.clock``; for the second memory, ``memory.1`` and ``memory.1.size``."""
+    """Return the line and the path of each table and entry of a file. Examples of paths are ``npu`` and ``npu.clock``;
+    for the second memory, ``memory.1`` and ``memory.1.size``."""
     found: list[tuple[int, str]] = []
     counts: dict[str, int] = {}
     table = ""
@@ -120,13 +120,13 @@ def _places(text: str) -> list[tuple[int, str]]:
 
 
 def _lines(text: str) -> dict[str, int]:
-    """Return the first line of each place, by the place."""
+    """Return the first line of each table and entry, by its path."""
     return {place: line for line, place in reversed(_places(text))}
 
 
 def _no_toml(text: str, line: int, words: str) -> str:
-    """Return the message for a file that is no valid TOML: the entry or table that is there twice, otherwise the
-    parser's words."""
+    """Return the message for a file that is not valid TOML. It names the entry or table that occurs twice, or else
+    repeats the parser's message."""
     before = [(number, place) for number, place in _places(text) if number < line]
     here = dict(_places(text)).get(line, "")
     for number, place in before:
@@ -138,7 +138,7 @@ def _no_toml(text: str, line: int, words: str) -> str:
 
 
 class _ChipFile:
-    """A chip's file that is being read, with the lines of its entries for messages."""
+    """A chip's file while it is read, with the line of each entry for error messages."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -156,8 +156,8 @@ class _ChipFile:
         self.lines = _lines(text)
 
     def error(self, place: str, words: str) -> InvalidTargetError:
-        """Return the error at an entry's line. If the entry is absent, the line is that of its table, otherwise the
-        first line."""
+        """Return the error for an entry, with its line. For an absent entry, it is the line of its table, or else the
+        first line of the file."""
         where = place
         while where and where not in self.lines:
             where = where.rpartition(".")[0]
@@ -173,7 +173,8 @@ class _ChipFile:
                 raise self.error(f"{place}.{name}" if place else name, f"it is unknown.{hint}")
 
     def text(self, place: str, given: Mapping[str, Any], choices: Collection[str] = ()) -> str:
-        """Return an entry that is a text. Raises InvalidTargetError where it is no text, or not one of ``choices``."""
+        """Return an entry whose value is a text. Raises InvalidTargetError if it is not a text, or not one of
+        ``choices`` (if there are any)."""
         value = given.get(place.rpartition(".")[2])
         if not isinstance(value, str):
             said = "it is missing" if value is None else f"it is {value!r}"
@@ -194,7 +195,7 @@ class _ChipFile:
         return value
 
     def tables(self, place: str) -> list[Mapping[str, Any]]:
-        """Return the tables of a kind that a file may have several times. Each has a name of its own."""
+        """Return the tables of a kind that a file may have several times, such as ``memory``. Each has a unique name."""
         value = self.content.get(place)
         if not isinstance(value, list) or not value or not all(isinstance(item, dict) for item in value):
             said = "it is missing" if value is None else f"it is no table [[{place}]]"
@@ -374,10 +375,10 @@ CPUS = _files("cores")
 """The files of the processors without an NPU."""
 
 KNOWN = {**NPUS, **CPUS}
-"""The files of both."""
+"""The files of all chips and processors that come with this package, by name."""
 
 DEFAULT = "imxrt700"
-"""The target where none is specified. ExecuTorch's NXP backend compiles for this chip."""
+"""The target where none is specified: the chip for which ExecuTorch's NXP backend compiles."""
 
 SUFFIX = ".toml"
 """The suffix of a target that is the path of a file."""
@@ -393,9 +394,11 @@ HOST_SUFFIX = "-cpu"
 
 
 def host_alone(chip: Target) -> Target:
-    """Return the host core of a chip with an NPU as a target of its own: the core's facts, with the clock and the memories of the chip.
+    """Return the host core of a chip with an NPU as a target without an NPU: the core's facts, with the clock and the
+    memories of the chip.
 
-    Activations are in the first memory that the host reads and writes. The C port is that of the chip, or else that of the core.
+    Activations are in the first memory that the host reads and writes. The C port is that of the chip, or else that of
+    the core.
     """
     core = described(chip.host.core.lower())
     assert core.cpu is not None
@@ -437,10 +440,10 @@ def host_alone(chip: Target) -> Target:
 
 @lru_cache(maxsize=32)
 def host_beside(chip: Target) -> Target | None:
-    """Return the host core of a chip as a target where it can make kernel calls of the NPU's programs; None where it can't.
+    """Return the host core as a target if it can make kernel calls inside the NPU's programs; otherwise None.
 
-    The core must read and write the memory of activations, and its facts must be known. The NPU of a Neutron-S works on a memory of its
-    own, which the core does not reach.
+    For that, the core must read and write the memory of activations, and its facts must be known. On a Neutron-S it
+    can't, since the NPU works on a memory of its own.
     """
     arena = chip.arena_memory
     reaches = HOST in arena.readers.value and HOST in arena.writers.value
@@ -448,7 +451,8 @@ def host_beside(chip: Target) -> Target | None:
 
 
 def takes_int16(target: Target, host_calls: bool) -> bool:
-    """Return whether programs for ``target`` take int16 activations: its NPU computes on them, or with ``host_calls`` its host core."""
+    """Return whether programs for ``target`` may have int16 activations: because the NPU computes on them, or with
+    ``host_calls`` because the host core does."""
     return INT16 in target.npu.data_types.value or (host_calls and host_beside(target) is not None)
 
 
@@ -456,30 +460,31 @@ MOST_THREADS = 16
 """The most threads of a driver: its NEUTRON_MAX_THREADS."""
 
 DRIVER_SUFFIX = "-driver"
-"""The end of the name of a chip's host core as a target that gives matrix products to the NPU's driver, such as ``imx95-driver``. A release
-of jobs may follow: ``imx95-driver-second``."""
+"""The end of the name of a target that is a chip's host core and gives matrix products to the NPU's driver, such as
+``imx95-driver``. The name of a release of the driver may follow: ``imx95-driver-second``."""
 
 
 def divided(name: str) -> tuple[str, str] | None:
-    """Return the chip and the release in the name of a target with matrix products; the release is empty where the name has none. Return None
-    for another target."""
+    """Split the name of a target with matrix products (``DRIVER_SUFFIX``) into the chip and the release of the driver,
+    which is empty if the name has none. Return None for the name of another target."""
     chip, suffix, release = name.rpartition(DRIVER_SUFFIX)
     found = suffix and release in ("", *(f"-{name}" for name in RELEASES))
     return (chip, release.removeprefix("-")) if found else None
 
 
 def with_release(name: str, release: str) -> str:
-    """Return the name of a target with matrix products in the form of a release."""
+    """Return the name of a target with matrix products, with the given release of the driver in it."""
     found = divided(name)
     assert found is not None, f"{name} has no matrix products"
     return f"{found[0]}{DRIVER_SUFFIX}-{release}"
 
 
 def host_with_jobs(chip: Target, release: str = "") -> Target:
-    """Return the host core of a chip as ``host_alone`` does, with the matrix products that the NPU's driver takes, in the form of a
-    ``release``, or of the one in the chip's file.
+    """Return the host core of a chip as ``host_alone`` does, with the facts about matrix products that the NPU's driver
+    takes as jobs.
 
-    Raises InvalidTargetError where none are published for the chip.
+    Jobs have the form of the driver's ``release``, or without one of the release in the chip's file. Raises
+    InvalidTargetError if nothing is published about jobs of the chip.
     """
     if chip.jobs is None:
         known = [name for name in NPUS if described(name).jobs is not None]
@@ -497,8 +502,8 @@ _IN_THREADS = re.compile(r"(.+)-([1-9][0-9]?)-threads")
 
 
 def in_threads(name: str, count: int) -> str:
-    """Return the name of a target whose kernel calls ``count`` threads share, such as ``cortex-a55-4-threads``. ``name`` may have another
-    number of threads.
+    """Return the name of the target whose kernel calls ``count`` threads share. Another number of threads in ``name``
+    is replaced.
 
     >>> in_threads("cortex-a55-2-threads", 4)
     'cortex-a55-4-threads'
@@ -508,7 +513,7 @@ def in_threads(name: str, count: int) -> str:
 
 
 def without_threads(name: str) -> str:
-    """Return the name of a target without a number of threads."""
+    """Return the name of a target with its number of threads removed."""
     found = _IN_THREADS.fullmatch(name)
     return name if found is None else found[1]
 
@@ -529,12 +534,12 @@ def _with_threads(core: Target, count: int) -> Target:
 
 
 def checksum(name: str) -> int:
-    """Return the number by which a program identifies its target: the CRC-32 of the target's name."""
+    """Return the number that identifies a target in programs: the CRC-32 of the target's name."""
     return zlib.crc32(name.encode())
 
 
 def with_checksum(number: int) -> Target | None:
-    """Return the chip of this package with this number in programs; None where no chip has the number."""
+    """Return the chip of this package that ``checksum`` gives this number; None if there is none."""
     suffixes = (DRIVER_SUFFIX, *(f"{DRIVER_SUFFIX}-{release}" for release in RELEASES))
     with_jobs = (name + suffix for name in NPUS if described(name).jobs is not None for suffix in suffixes)
     names = (*KNOWN, *(name + HOST_SUFFIX for name in NPUS), *with_jobs)
@@ -564,9 +569,9 @@ UNPUBLISHED = {
 
 
 def described(name: str) -> Target:
-    """Return the target of this name, or in this file, even if it can't be compiled for.
+    """Return the target with this name or in this file, whether or not it can be compiled for.
 
-    Raises InvalidTargetError where the name is unknown or no text, or the file has a mistake.
+    Raises InvalidTargetError if the name is unknown or not a text, or if the file has a mistake.
     """
     if not isinstance(name, str):
         raise InvalidTargetError(
@@ -594,7 +599,8 @@ def described(name: str) -> Target:
 
 
 def get(name: str) -> Target:
-    """Return the target of this name, or in this file. Raises InvalidTargetError where it is unknown or can't be compiled for."""
+    """Return the target with this name or in this file. Raises InvalidTargetError if it is unknown or can't be compiled
+    for."""
     target = described(name)
     if target.obstacle is not None:
         raise InvalidTargetError(f"Target `{name}` {target.obstacle} Choose one of `{names()}`.")
@@ -612,7 +618,7 @@ def _hint(name: str) -> str:
 
 
 def _state(path: Path) -> tuple[int, int]:
-    """Return the values that change with a file's contents; zeros where the file is absent."""
+    """Return the values by which a change of a file is noticed (its time and size); zeros if the file is absent."""
     try:
         found = path.stat()
     except OSError:

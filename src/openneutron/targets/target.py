@@ -164,14 +164,15 @@ class Cpu:
 
     @property
     def as_npu(self) -> Npu:
-        """Return the facts that an NPU of one multiplier would have. The cost model counts a kernel's steps on it."""
+        """Return the facts of an imaginary NPU with a single multiplier. The cycles of a kernel on it are the steps of
+        the kernel."""
         one = Number(1, "", self.macs.source)
         return Npu(one, one, one, one, self.clock, self.data_types, replace(one, unit="times"))
 
     @property
     def as_costs(self) -> Costs:
-        """Return the constants of the cost model for that NPU. A step takes one cycle of it; compiler/cost/cycles.py has the
-        instructions of a step."""
+        """Return the constants of the cost model for that NPU, on which a step takes one cycle.
+        ``compiler/cost/cycles.py`` has the instructions of a step."""
         cycles = self.call_instructions.value * self.instruction_cycles.value
         one = Number(1, "", self.call_instructions.source)
         return Costs(
@@ -194,14 +195,15 @@ class Threads:
 
 
 RELEASES: Mapping[str, tuple[str, ...]] = {"first": (), "second": (), "third": ("3.1.1",)}
-"""The releases of the NPU's driver and firmware for matrix products, in their order, with the versions of firmware that are known to be of them;
-``openneutron.device.neutron_jobs`` has the form of a job in each."""
+"""The releases of the NPU's driver and firmware for matrix products, in order, each with the versions of firmware that
+are known to belong to it. ``openneutron.device.neutron_jobs`` has the form of a job in each."""
 
 
 def release_named(version: str) -> str:
-    """Return the release of a name (``first``, ``second``, ``third``) or of a firmware's version, for instance ``3.1.1``.
+    """Return the release with this name (``first``, ``second``, ``third``), or to which this version of the firmware
+    belongs, such as ``3.1.1``.
 
-    Raises InvalidOptionError for a version that no published source states.
+    Raises InvalidOptionError for a version that no published source names.
     """
     for name, firmwares in RELEASES.items():
         if version == name or version in firmwares:
@@ -215,7 +217,7 @@ def release_named(version: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Jobs:
-    """The matrix products that the NPU's driver takes one by one, as jobs, from a program on the host core."""
+    """The facts about matrix products that the NPU's driver takes one by one, as jobs, from a program on the host core."""
 
     release: Words = field(metadata=word("release of driver and firmware, which decides the form of a job", *RELEASES))
     overhead: Number = field(metadata=number("time of a job beside its transfers and products", "us"))
@@ -232,7 +234,7 @@ ACTIVATIONS, CONSTANTS, NPU, CPU, HOST = "activations", "constants", "npu", "cpu
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """A level of the memory hierarchy."""
+    """A level of the memory hierarchy of a chip."""
 
     name: str
     holds: Words = field(metadata=words("contents that the compiler places here", ACTIVATIONS, CONSTANTS))
@@ -255,7 +257,8 @@ SYNCHRONOUS, BACKGROUND = "synchronous", "background"
 
 @dataclass(frozen=True, slots=True)
 class CopyEngine:
-    """An agent that copies between two memories. ``source`` and ``destination`` are the memories' names."""
+    """A hardware unit or a core that copies from one memory to another. ``source`` and ``destination`` are the names of
+    the memories."""
 
     name: str
     source: str
@@ -416,7 +419,7 @@ class Target:
 
     @property
     def place(self) -> str:
-        """Return where the operators of a program run, in words for a reader."""
+        """Return text that names what runs the operators of a program."""
         return "on the NPU" if self.cpu is None else "in kernels"
 
     def _serves_constants(self, memory: Memory) -> bool:
@@ -424,18 +427,19 @@ class Target:
 
     @property
     def reads_constants_in_place(self) -> bool:
-        """Return whether the NPU reads constants in another memory than the one that holds activations."""
+        """Return whether the NPU reads constants where they are stored, in another memory than that of activations."""
         return self.constants_memory is not self.arena_memory
 
     @property
     def constants_home(self) -> Memory:
-        """Return the memory that holds the constants between runs. The NPU reads them there, or a run copies them from
-        there."""
+        """Return the memory that stores the constants between runs. Either the NPU reads them there, or a run copies
+        them from there."""
         return self.constants_memory if self.reads_constants_in_place else self.external_memory
 
     @property
     def moves_tiles(self) -> bool:
-        """Return whether kernels work on a memory inside the NPU. A data mover copies tensors and constants to it."""
+        """Return whether kernels work on a memory inside the NPU, so that tensors and constants are copied to it in
+        tiles."""
         return self.subsystem
 
     @property
@@ -471,7 +475,7 @@ class Target:
 
     @property
     def assumed(self) -> tuple[str, ...]:
-        """Return the places of the facts that are assumed."""
+        """Return the paths of the facts whose source is an assumption."""
         return tuple(place for place, _, fact in self.facts() if fact.kind == "assumed")
 
     @property

@@ -198,8 +198,9 @@ _WORK = signed("work", "multiply-accumulates of both kernels for each output cha
 def _chained(name: str, first: Row, second: Row, code: int) -> Row:
     """Return the row of a kernel that runs both parts.
 
-    The part with more words finds them in place (runtime/kernels/chain.h). The words of the row are the end of the other part, the work, all
-    words of the part in place, and the words of the other part without its ends.
+    The kernel finds the words of the part that has more of them in place (runtime/kernels/chain.h). So the words of the
+    row are: the end of the other part, the work buffer, all words of the part in place, and the words of the other part
+    without its ends.
     """
     (source,) = (own for own in first.fields if own.name == "input")
     (result,) = (own for own in second.fields if own.name == "output")

@@ -39,7 +39,8 @@ from openneutron.isa.kernels.row import (
 
 
 def of_elements(*names: str) -> Traits:
-    """Return the traits of a function of one element of each operand."""
+    """Return the traits of a kernel whose output elements each depend on one element of each operand. ``names`` are the
+    operands."""
     operands = tuple(Operand(name, SameElement(in_place=True)) for name in names)
     return Traits(operands, Work(CostClass.MOVED), (), True)
 
@@ -49,8 +50,8 @@ def _of_one(function: Function) -> Traits:
 
 
 def rescaled(a: str = "fixed point, 31 fractional bits", b: str = "") -> tuple[Field, ...]:
-    """Return the words that rescale both operands. ``a`` and ``b`` are the meanings of the multipliers; without
-    ``b``, both have that of ``a``."""
+    """Return the fields that rescale both operands of a kernel. ``a`` and ``b`` describe the multipliers; without
+    ``b``, ``a`` describes both."""
     right = "0 or below: shifts right"
     multipliers = signed("a_multiplier", a), signed("b_multiplier", b or a)
     return multipliers[0], signed("a_shift", right), multipliers[1], signed("b_shift", right)

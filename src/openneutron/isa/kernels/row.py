@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The types of the microcode's rows: named records of 32-bit words and, of a kernel, its variants and its traits.
+"""Define the types of the microcode's rows: named records of 32-bit words, and for a kernel its variants and its
+traits.
 
-Traits are the facts about a kernel that the compiler uses in addition to the kernel's parameter block. Every default is conservative. A kernel
-without traits compiles correctly: each call reads all of its operands, writes none of them in place, is not divided, and has a high
-cost. Names in traits are names of the row's parameters. A pair is a parameter of rows and the same parameter of columns.
+Traits are the facts about a kernel that the compiler uses beside its parameter block. Every default is conservative: a
+kernel without traits compiles correctly, but each call reads all of its operands, writes none of them in place, is not
+divided, and has a high cost. Names in traits are names of the row's parameters. A pair is a parameter for rows and the
+same parameter for columns.
 """
 
 from __future__ import annotations
@@ -12,17 +14,17 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 Pair = tuple[str, str]
-"""A parameter of rows, and the same one of columns."""
+"""The names of a parameter for rows and of the same parameter for columns."""
 
 # -- access patterns: compiler/select/needs.py has a rule for each ----------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Everything:
-    """Any element of the output may need any element of the operand.
+    """An access pattern: any element of the output may need any element of the operand.
 
-    ``in_place``: a call of the whole output may write it at the operand's address. The kernel reads all of the operand before it writes,
-    and after that reads the operand as ``SameElement`` states.
+    ``in_place``: a call that computes its whole output may write it at the operand's address. The kernel reads all of
+    the operand before it writes, and after that reads the operand as ``SameElement`` states.
     """
 
     in_place: bool = False
@@ -30,15 +32,15 @@ class Everything:
 
 @dataclass(frozen=True, slots=True)
 class SameRow:
-    """A row of the output needs only the same row of the operand."""
+    """An access pattern: a row of the output needs only the same row of the operand."""
 
 
 @dataclass(frozen=True, slots=True)
 class SameElement:
-    """An element of the output needs only the operand's element at the same place.
+    """An access pattern: an element of the output needs only the operand's element at the same position.
 
-    ``in_place``: the output may start at the operand's address or before it. The kernel writes the output in ascending order, and reads
-    each element of the operand before it writes that place (runtime/kernels/elements.h).
+    ``in_place``: the output may start at the operand's address or before it. The kernel writes the output in ascending
+    order, and reads each element of the operand before it writes that position (runtime/kernels/elements.h).
     """
 
     in_place: bool = False
@@ -46,10 +48,11 @@ class SameElement:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """An element of the output needs a sliding window of the operand. The padding behind the operand follows from the extents.
+    """An access pattern: an element of the output needs a sliding window of the operand. The fields name the
+    parameters. The padding behind the operand follows from the extents.
 
-    ``summed``: the parameter that counts the input channels of a kernel whose result is a sum of products over the window and these
-    channels. Columns of such a window may be stated as channels.
+    ``summed`` is the parameter with the number of input channels, for a kernel that sums products over the window and
+    these channels. Columns of such a window can be restated as channels.
     """
 
     kernel: Pair = ("kernel_h", "kernel_w")
@@ -61,14 +64,16 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Padded:
-    """The operand starts these numbers of rows and columns inside the output."""
+    """An access pattern: element (row, column) of the operand is element (row + pad, column + pad) of the output, with
+    the parameters ``pad`` for rows and columns."""
 
     pad: Pair = ("pad_top", "pad_left")
 
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """A constant lists the rows and columns that are read: its first ``maps`` tables of each axis."""
+    """An access pattern: the first ``maps`` tables of the constant ``constant`` list the rows and the columns of the
+    operand that each output row or column reads."""
 
     constant: str
     maps: int = 1
@@ -76,7 +81,8 @@ class Mapped:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Each row of the output needs the next block of rows of the operand; the parameter ``rows`` is the height of a block."""
+    """An access pattern: each row of the output needs the next block of rows of the operand. The parameter ``rows`` is
+    the number of rows of a block."""
 
     rows: str
 
@@ -87,7 +93,7 @@ Access = Everything | Block | SameRow | SameElement | Window | Padded | Mapped
 
 
 class CostClass(Enum):
-    """The work of a call, which grows with its output unless stated otherwise."""
+    """The kind of work of a call, which decides its cost rule. The work grows with the output unless stated otherwise."""
 
     UNKNOWN = "all that is read and written, one element after the other; a part costs as much as the whole"
     PRODUCTS = "products of each tap and input; the outputs of a group share an operand vector"
@@ -113,10 +119,11 @@ class CostClass(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A cost class with the parameters that scale it.
+    """A cost class, and the parameters that scale it.
 
-    The number of taps is the product of the parameters ``taps``. ``inputs`` and ``outputs`` are the parameters for the channels of a
-    group. ``moved`` counts further passes over the output, each with the cost of a kernel of ``MOVED``.
+    The number of taps is the product of the parameters ``taps``. ``inputs`` and ``outputs`` name the parameters with
+    the channels of a group. ``moved`` is the number of further passes over the output, each with the cost of a kernel
+    of ``MOVED``.
     """
 
     kind: CostClass
@@ -156,10 +163,11 @@ class Function(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Channels:
-    """A call can be divided by output channels: each part is the same call with a narrower output.
+    """The way in which a call can be divided by output channels: each part is the same call with a narrower output.
 
-    ``same``: a part reads the same channels of its input; otherwise it reads all channels. ``counts``: the parameters that state the
-    number of output channels; a part states its own number there. ``single``: parameters that must be 1 for the division.
+    ``same``: a part reads only the same channels of its input; otherwise it reads all channels. ``counts`` are the
+    parameters that state the number of output channels; in a part they have its own number. ``single`` are parameters
+    that must be 1 for the division.
     """
 
     same: bool
@@ -230,10 +238,11 @@ class Traits:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A kernel that a call runs among others.
+    """One of the kernels that a combined kernel runs.
 
-    Its parameters are those of the call with this prefix. ``buffers`` are pairs of the part's own name of a buffer and the call's name.
-    ``flag`` is the parameter that is 0 if the call leaves the part out.
+    Its parameters are those of the combined kernel with the prefix ``prefix``. ``buffers`` are pairs: the part's name
+    of a buffer, and the combined kernel's name of it. ``flag`` is the parameter that is 0 if a call leaves the part
+    out.
     """
 
     kernel: str
@@ -244,10 +253,12 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Passes:
-    """The two kernels that replace a kernel which computes statistics of its input, and each element of its output from them.
+    """The two kernels that can replace a kernel that computes statistics of its input, and each output element from
+    them.
 
-    ``first`` writes ``bytes`` of statistics for each ``group`` of channels of a block of ``rows``. ``second`` computes any elements from
-    the ``statistics`` of all blocks, of which there are at most ``blocks``. ``count`` is the number of elements of a group in all blocks.
+    ``first`` writes ``bytes`` bytes of statistics for each ``group`` of channels in each block of ``rows`` rows.
+    ``second`` computes any elements of the output from the ``statistics`` of all blocks, of which there are at most
+    ``blocks``. ``count`` is the number of elements of a group in all blocks.
     """
 
     first: str
@@ -313,7 +324,8 @@ class Packing(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A word of a kernel's parameter block, or of a buffer that the block refers to (``input.channel_pitch``), has this value."""
+    """A condition of a variant: a word of the parameter block, or of a buffer to which the block refers
+    (``input.channel_pitch``), has this value."""
 
     field: str
     value: int
@@ -324,11 +336,12 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """Code of a kernel for the calls that meet all conditions: the C function ``<kernel>_run_<name>``.
+    """A specialized form of a kernel for the calls that meet all conditions: the C function ``<kernel>_run_<name>``.
 
-    ``<kernel>_run`` takes every call; the library's own table registers it. A kernel selection registers variants instead if they take
-    all calls of its programs. If several variants take a call, the first one runs it. ``not_beside`` names kernels that share their code
-    with the whole kernel but not with the variant. Firmware with one of them is smaller with the whole kernel.
+    ``<kernel>_run`` takes every call; the library's own table registers it. A kernel selection registers variants
+    instead if they take all calls of its programs. If several variants take a call, the first one runs it.
+    ``not_beside`` names kernels that share code with the whole kernel but not with the variant. Firmware with one of
+    them is smaller with the whole kernel.
     """
 
     name: str
@@ -338,10 +351,10 @@ class Variant:
 
 
 class Audited(Enum):
-    """The part of each input that a call reads for a window of its output, without the rows.
+    """The part of each input, apart from its rows, that a call reads for a window of its output.
 
-    The audit compares programs with this part (compiler/emit/accesses.py has a rule for each member). Nothing that schedules uses it, so
-    that the audit also finds mistakes in traits.
+    The audit checks programs against it (``compiler/emit/accesses.py`` has a rule for each member). The scheduler does
+    not use it, so that the audit also finds mistakes in traits.
     """
 
     EVERYTHING = "all columns and channels of the same batches"
@@ -381,7 +394,7 @@ _APART: dict[Audited, tuple[str, ...]] = {
     Audited.REDUCED: ("batches", "channels"),
     Audited.PROJECTED: ("batches",),
 }
-"""The axes of the output whose parts have no work in common, by what a part reads of its inputs."""
+"""The axes of the output that threads can divide without repeating work, by what a call reads of its inputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -450,51 +463,53 @@ class Row:
 
     @property
     def shared_axes(self) -> tuple[str, ...]:
-        """Return the axes of the output along which threads can share a call, without work that two of them do.
+        """Return the axes of the output along which threads can divide a call without repeating work.
 
-        There are none for a kernel with a state, and for one that starts copies: its calls are in the order of the program.
+        There are none for a kernel with a state, nor for a kernel that starts copies, whose calls must keep the order
+        of the program.
         """
         ordered = self.results[1:] != self.scratch or self.is_transfer or self.traits.copied_by_kernel
         return () if ordered else _APART.get(self.audited, ())
 
 
 def audited(part: Audited, *rows: Row) -> tuple[Row, ...]:
-    """Return the rows of kernels of which a call reads this part of its inputs."""
+    """Return the rows of kernels with ``audited`` set to this member."""
     return tuple(replace(row, audited=part) for row in rows)
 
 
 def unsigned(name: str, doc: str) -> Field:
-    """Return a word for a number of at least 0."""
+    """Return the field of a word that holds a number of at least 0."""
     return Field(name, doc, signed=False)
 
 
 def signed(name: str, doc: str) -> Field:
-    """Return a word for a number that may be below 0."""
+    """Return the field of a word that holds a number that may be negative."""
     return Field(name, doc)
 
 
 def buffer(name: str, doc: str, element_bytes: int = 1) -> Field:
-    """Return a word for a buffer's number in the table."""
+    """Return the field of a word that holds an index into the buffer table."""
     return Field(name, doc, signed=False, refers="buffer", element_bytes=element_bytes)
 
 
 def state(name: str, doc: str, element_bytes: int = 1) -> Field:
-    """Return a word for the number of a buffer that the kernel reads and writes."""
+    """Return the field of a word that holds the index of a buffer that the kernel reads and writes."""
     return Field(name, doc, signed=False, refers="buffer", element_bytes=element_bytes, written=True)
 
 
 def scratch(name: str, doc: str, element_bytes: int = 1) -> Field:
-    """Return a word for the number of a buffer of which the kernel reads only bytes that the same call has written."""
+    """Return the field of a word that holds the index of a scratch buffer: the kernel reads only bytes of it that the
+    same call has written."""
     return Field(name, doc, signed=False, refers="buffer", element_bytes=element_bytes, written=True, scratch=True)
 
 
 def factor(name: str, doc: str) -> tuple[Field, Field]:
-    """Return the words of a fixed-point factor: a multiplier and a shift."""
+    """Return the fields of two words that hold a fixed-point factor: a multiplier and a shift."""
     return signed(f"{name}_multiplier", doc), signed(f"{name}_shift", "positive shifts left")
 
 
 def constant(name: str, doc: str) -> tuple[Field, Field]:
-    """Return the two words that locate a constant."""
+    """Return the fields of two words that hold the address of a constant: its base and its offset."""
     return unsigned(f"{name}_base", "see bases"), unsigned(f"{name}_offset", doc)
 
 
@@ -504,7 +519,7 @@ JOB_WORDS = (
     signed("job_channels", "output channels, with those that only fill up a block"),
     signed("job_kind", "word 0 of a job's header"),
 )
-"""The words about jobs with int8 weights that the NPU of i.MX 95 takes."""
+"""The fields for jobs with int8 weights, as the NPU of i.MX 95 takes them."""
 
 CLAMP = (
     signed("clamp_min", "fused activation's lower bound, stored"),
