@@ -50,7 +50,7 @@ def _size(value: object) -> tuple[int, int] | None:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """An average pool of images as matrices, and its window."""
+    """An average pool of images as two matrices, one for rows and one for columns, and its window."""
 
     averages: Separable
     window: Window
@@ -85,8 +85,10 @@ def _average_rescales(node: Node) -> bool:
 
 
 def _values_of_chain(node: Node) -> int:
-    """Return the number of values in the mean of one result, including adjacent pools, such as those that a pool in
-    three dimensions is decomposed into."""
+    """Return the number of values of which one result is the mean, including adjacent pools.
+
+    Adjacent pools result, for example, from the decomposition of a pool in three dimensions.
+    """
     chain = [node]
     for beside in (_source_pool, _user_pool):
         pool = beside(node)
@@ -97,7 +99,7 @@ def _values_of_chain(node: Node) -> int:
 
 
 def _source_pool(node: Node) -> Node | None:
-    """Return the average pool that a pool reads through views, if nothing else reads it."""
+    """Return the average pool whose result a pool reads through views, if no other node reads that result."""
     source = node.args[0]
     while isinstance(source, Node) and is_move(source, Change.VIEW) and len(source.users) == 1:
         source = source.args[0]
@@ -107,7 +109,7 @@ def _source_pool(node: Node) -> Node | None:
 
 
 def _user_pool(node: Node) -> Node | None:
-    """Return the average pool that reads a pool through views, if nothing else reads the pool."""
+    """Return the average pool that reads a pool's result through views, if no other node reads the result."""
     users = tuple(node.users)
     while len(users) == 1 and is_move(users[0], Change.VIEW):
         users = tuple(users[0].users)
@@ -115,15 +117,17 @@ def _user_pool(node: Node) -> Node | None:
 
 
 FINER_FROM = 5
-"""The smallest number of values under a window with which a plain average gets a scale of its own, and so becomes a depthwise
-convolution. On noise, this gains 3 dB for 3x3, 5 for 4x4, 13 for 8x8, and less than 2 for 2x2."""
+"""The number of values under a window from which on an average pool gets a scale of its own and becomes a depthwise convolution.
+
+On noise, this gains 3 dB for 3x3, 5 for 4x4, 13 for 8x8, and less than 2 for 2x2.
+"""
 
 
 def _rescales(pool: Pool, values: int) -> bool:
-    """Return whether the result of a pool gets a scale of its own, which is finer than that of the input.
+    """Return whether the result of a pool gets a scale of its own, finer than that of the input.
 
-    It does if the pool is a mean of whole axes, or is rounded only once. A small window keeps the input's scale, as LiteRT's own pool
-    does. values: the number of values in the mean of one result.
+    It does if the pool averages whole axes, or is rounded only once. A small window keeps the input's scale, as LiteRT's own pool does.
+    values: the number of values of which one result is the mean.
     """
     if pool.averages.mean_axes:
         return True
@@ -153,7 +157,7 @@ def by_planes(volume: Tensor, on_image: Callable[[Tensor], Tensor], on_depth: Ca
 
 
 NEUTRAL = {"kernel_size": 1, "stride": 1, "padding": 0, "dilation": 1}
-"""The settings of a window along an axis that the window does not change."""
+"""The window parameters along an axis on which the window has one element and changes nothing."""
 
 
 def _of_volumes(on_images: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -237,7 +241,7 @@ for _dimensions in (1, 2, 3):
 
 
 def _largest(x: Tensor, dim: int, outputs: int) -> Tensor:
-    """Return adaptive maxima along rows (-2) or columns (-1), by one pool for each run of windows of equal sizes and distances."""
+    """Return adaptive maxima along rows (-2) or columns (-1), by one max pool for each run of windows with equal sizes and distances."""
     extent = x.shape[dim]
     windows = adaptive_windows(extent, outputs)
     pools = []
@@ -325,7 +329,7 @@ def col2im(
 
 
 MOST_COMPARED = 1 << 19
-"""The limit on comparisons of an input's element with a window's maximum, each a byte of the arena; a number of our own
+"""The limit on comparisons of elements with the maximum of their window. Each comparison takes a byte of the arena. The number is our
 choice."""
 
 Windows = Sequence[range]
@@ -349,7 +353,7 @@ def strided_windows(extent: int, outputs: int, kernel: int, stride: int, padding
 def first_positions(x: Tensor, largest: Tensor, windows: Sequence[Windows]) -> Tensor | None:
     """Return the positions of maxima as int64 in the shape of ``largest``, or None if that takes too many comparisons.
 
-    Positions count in the flattened last dimensions of x. ``windows`` has the windows of each of these dimensions. ``largest``
+    A position is an index into the flattened last dimensions of x. ``windows`` has the windows along each of these dimensions. ``largest``
     has the quantization of x, so that equal values stay equal.
     """
     image = x.shape[-len(windows) :]
@@ -387,8 +391,10 @@ def indices_used(node: Node) -> Reject | None:
 
 
 def _pooled(node: Node, context: Context, op: str, source: str, padding: str, window: Window, shape: Shape) -> Value:
-    """Add a pool, and return its result in the quantization of the node's result. LiteRT's pools keep that of their input, so that
-    a QUANTIZE follows if the two differ."""
+    """Add a pool, and return its result with the quantization of the node's result.
+
+    The result of LiteRT's pools has the quantization of the input, so that a QUANTIZE follows if the two differ.
+    """
     quant = context.tensors[source].quant
     assert quant is not None
     wanted = context.results.quant(node)
@@ -447,7 +453,7 @@ def adaptive_max_pool(node: Node, context: Context) -> Value | Reject:
 def _side_by_side(node: Node, context: Context, source: str, window: Window, result: Shape) -> str:
     """Return an NHWC tensor in which the rows and columns of each dilated window are copied next to each other.
 
-    A position of the window inside the image replaces each one outside, which does not change the maximum. Raises Rejected for a
+    A position outside of the image is replaced by one of the same window inside, which does not change the maximum. Raises Rejected for a
     window without a position inside.
     """
     for axis in (1, 2):
@@ -480,10 +486,11 @@ def average(node: Node, context: Context) -> Value | Reject:
 
 
 def _averaged(node: Node, context: Context, data: Value, averages: Separable, window: Window, image: Shape) -> Value:
-    """Lower an average pool, by the first of these that computes it: MEAN, for whole rows, columns or images; LiteRT's own pool, if
-    the result has the input's quantization; a depthwise convolution, if all values have equal weights; products with matrices.
+    """Lower an average pool by the first of four methods that computes it.
 
-    A depthwise convolution allows any scale of the result, and its padding costs nothing.
+    The methods are: MEAN, for whole rows, columns or images; LiteRT's own pool, if the result has the input's quantization; a depthwise
+    convolution, if all values have equal weights; products with matrices. A depthwise convolution allows any scale of the result, and its
+    padding costs nothing.
     """
     if averages.mean_axes:
         return mean_over(node, context, data, tuple(2 + axis for axis in averages.mean_axes), image)

@@ -51,13 +51,13 @@ _LIBRARY.define(
 
 
 LARGEST_CELL = 16
-"""A cell state saturates at this magnitude: in int16 its tanh is 1 from 6 on."""
+"""The magnitude at which a cell state saturates. In int16, its tanh is 1 from 6 on."""
 
 
 def cell_scale(call: Node) -> float:
-    """Return the scale of the int16 cell state of an LSTM's call, a power of two.
+    """Return the scale of the int16 cell state of an LSTM call, a power of two.
 
-    A cell is 0 before the first step, and each step adds at most 1, so that few steps need few integer bits.
+    The cell state is 0 before the first step, and a step adds at most 1. With few steps, its range is therefore small.
     """
     given = arguments_of(call)
     largest = LARGEST_CELL
@@ -92,9 +92,9 @@ def _lstm_states(
     batch_first: bool,
     backwards: bool,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return the hidden state after each step, and the hidden state and the cell state after the last one.
+    """Return the hidden state after each step, the final hidden state and the final cell state.
 
-    The last two have the shapes of the states before the first step, or [1, sequence, unit].
+    The final states have the shapes of the initial states, or [1, sequence, unit] if these are None.
     """
     params = [torch.cat([*input_weights]), torch.cat([*hidden_weights])]
     if biases:
@@ -185,7 +185,7 @@ for _name, _function in (("lstm", _lstm_layer), ("lstm_states", _lstm_states), (
 
 
 def _products(node: Node) -> Iterator[tuple[Node, Node | None]]:
-    """Yield each weight of the layer, with its bias or None. The scale of a bias is the input's scale times the weight's."""
+    """Yield each weight of the layer with its bias, or with None. The scale of a bias is (input scale * weight scale)."""
     _, of_input, of_hidden, biases, *_ = node.args
     yield from zip(of_input, biases or [None] * len(of_input), strict=True)
     yield from ((weight, None) for weight in of_hidden)

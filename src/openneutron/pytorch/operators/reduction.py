@@ -98,8 +98,10 @@ for _root, _name in ((False, "var"), (True, "std")):
 def vector_norm(
     self: Tensor, ord: float, dim: Sequence[int] | None, keepdim: bool, dtype: torch.dtype | None
 ) -> Tensor | Keep:
-    """Compute a norm from a mean times the number of terms instead of a sum: the result of a mean has a scale of its own, and the
-    number becomes a part of the table of the root."""
+    """Compute a norm from (mean * number of terms) in place of a sum.
+
+    The result of a mean has a scale of its own, and the lookup table of the root includes the number of terms.
+    """
     dims = tuple(range(self.dim())) if dim is None else tuple(dim)
     if not self.dim() and ord != 0:
         return self.abs()
@@ -118,12 +120,12 @@ def vector_norm(
 
 
 MOST_DIFFERENCES = 1 << 18
-"""The limit on differences that the distances between two sets of points take: 256 KiB in int8."""
+"""The limit on coordinate differences that are stored to compute the distances between two sets of points: 256 KiB in int8."""
 
 
 @decomposes("aten.cdist.default")
 def distances(x1: Tensor, x2: Tensor, p: float, **_: object) -> Tensor | Keep:
-    """Return the norm of the difference of each point of one set and each point of the other. KEPT for p = 0, and for too many points."""
+    """Return the p-norm of the difference of each point of ``x1`` and each point of ``x2``. Return KEPT for p = 0, and for too many points."""
     differences = x1.unsqueeze(-2) - x2.unsqueeze(-3)
     if p <= 0 or not 0 < differences.numel() <= MOST_DIFFERENCES:
         return KEPT
@@ -163,7 +165,10 @@ def _reduced(node: Node, context: Context) -> tuple[Value, Shape, Shape]:
 def mean_over(
     node: Node, context: Context, data: Value, dims: Shape, shape: Shape, quant: QuantParams | None = None
 ) -> Value:
-    """Return the mean over ``dims``, which keep an extent of 1. quant: the result's quantization; None means that of the node's result."""
+    """Return the mean over ``dims``, which keep the extent 1.
+
+    quant: the quantization of the result. None: that of the node's result.
+    """
     data = context.settled(data)
     quant = quant or context.results.quant(node)
     order = data.order
@@ -180,7 +185,7 @@ def mean_over(
 
 
 EXACT_FROM = 8
-"""The right shift of MEAN's factor from which on the second rounding of MEAN changes fewer than 1/256 of the results."""
+"""The right shift in MEAN's requantization from which on the second rounding changes fewer than 1/256 of the results."""
 
 MOST_WEIGHTED = 65535 // 8
 """The limit on values that a depthwise convolution adds for a mean. The converter of NXP's SDK takes windows of this size."""

@@ -64,10 +64,10 @@ _COMPARISONS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class WholeNumbers(Pass):
-    """Rewrite integer arithmetic that contains a sum or a running sum of booleans to float arithmetic with scale 1.
+    """Rewrite integer arithmetic with a sum or a cumulative sum of booleans to float arithmetic that is quantized with the scale 1.
 
-    Every number in the arithmetic must fit in int8 at that scale. A reader that needs integers, such as a lookup,
-    reads a conversion of the floats.
+    All numbers in the arithmetic must be in the range of int8. A reader that needs integers, such as an embedding, reads the floats
+    converted back to integers.
     """
 
     targets = _INTEGER_SUMS
@@ -83,15 +83,14 @@ class WholeNumbers(Pass):
 
 @dataclass(slots=True)
 class _Made:
-    """The float nodes that ``WholeNumbers`` has added so far. ``floats`` has the float node of each integer node."""
+    """The float nodes that ``WholeNumbers`` has added so far. ``floats`` maps each integer node to its float node."""
 
     module: GraphModule
     bounds: dict[Node, Bounds | None] = field(default_factory=dict)
     floats: dict[Node, Node] = field(default_factory=dict)
 
     def rewrite(self, node: Node) -> bool:
-        """Let the readers of integers read floats instead. Return whether they do; the integers may be too large for
-        int8."""
+        """Make the readers of an integer node read a float node instead, and return True. Return False if the integers may exceed int8."""
         users = [user for user in node.users if user not in self.floats]
         if not users or self._bounds(node) is None:
             return False
@@ -114,12 +113,12 @@ class _Made:
         return node.target in _INTEGER_SUMS or any(map(self.has_sum, node.all_input_nodes))
 
     def _is_known_beside(self, user: Node, node: Node) -> bool:
-        """Return whether a comparison's operand other than ``node`` is a constant."""
+        """Return whether the other operand of the comparison ``user``, beside ``node``, is a constant."""
         (other,) = [item for item in user.args if item is not node] or [node]
         return not isinstance(other, Node) or constant_of(self.module, other) is not None
 
     def _bounds(self, node: object) -> Bounds | None:
-        """Return the smallest and the largest value of integers or booleans; None where a value may not fit in int8."""
+        """Return the smallest and the largest value of integers or booleans, or None if a value may exceed int8."""
         if isinstance(node, int):
             return node, node
         if not isinstance(node, Node) or dtype_of(node) not in (torch.bool, torch.int32, torch.int64):
@@ -167,7 +166,7 @@ class _Made:
         return count * here[0], count * here[1]
 
     def _float(self, node: Node) -> Node:
-        """Return the float node with the values of integers or booleans, and add it after their node if it is new."""
+        """Return the float node that has the values of an integer or boolean node. It is added after that node if it does not exist yet."""
         if node in self.floats:
             return self.floats[node]
         known = constant_of(self.module, node)
@@ -214,12 +213,12 @@ _SUMS = (_aten.add.Tensor, _aten.add.Scalar)
 _ENDS = (_aten.clamp.default, _aten.clamp_min.default)
 
 LEAST_POWER = 1e-12
-"""The lower end of a sum of squares to which the model adds nothing, so that the logarithm is finite."""
+"""The lower bound of a sum of squares to which the model adds no constant. It keeps the logarithm finite."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogarithmsOfPowers(NodePass):
-    """Rewrite ``log(x * x + y * y + e)`` and ``sqrt(x * x + y * y)`` by the logarithms of the squares."""
+    """Rewrite ``log(x * x + y * y + e)`` and ``sqrt(x * x + y * y)`` so that they are computed from log(x * x) and log(y * y)."""
 
     targets = (*_LOGARITHMS, _aten.sqrt.default)
 
@@ -245,7 +244,7 @@ class LogarithmsOfPowers(NodePass):
 
 @dataclass(frozen=True, slots=True)
 class SignedSizes(NodePass):
-    """Rewrite ``sign(x) * relu(abs(x))``, as PyTorch's power-average pools have it, as x."""
+    """Rewrite ``sign(x) * relu(abs(x))``, which PyTorch's power-average pools contain, as x."""
 
     targets = (_aten.mul.Tensor,)
 
@@ -261,8 +260,10 @@ class SignedSizes(NodePass):
 
 
 def _squares_behind(module: GraphModule, node: object) -> tuple[list[Node], float, float] | None:
-    """Return the two operands whose squares a node sums, the constant that is added, and the lower end of the sum;
-    None for other nodes."""
+    """Return the two operands whose squares a node adds, the constant that it also adds, and the lower bound of the sum.
+
+    Return None for other nodes.
+    """
     added, least = 0.0, 0.0
     while isinstance(node, Node) and len(node.users) == 1 and len(node.args) == 2:
         if node.target in _ENDS and not node.kwargs:
@@ -302,9 +303,9 @@ def _squared(module: GraphModule, node: object) -> Node | None:
 
 @dataclass(frozen=True, slots=True)
 class WrittenNorms(NodePass):
-    """Rewrite x over the root of the mean of its squares along the last axis as ``rms_norm``, with the weight after it.
+    """Rewrite x / sqrt(mean(x ** 2)) along the last axis as ``rms_norm``, followed by a product with the weight.
 
-    This applies only where no other operator reads the intermediate values.
+    This applies only if no other node reads the intermediate values.
     """
 
     targets = (_aten.rsqrt.default,)
@@ -329,8 +330,10 @@ class WrittenNorms(NodePass):
 
 
 def _squares_of(root: Node, x: object) -> tuple[float, list[Node]] | None:
-    """Return the epsilon of ``rsqrt(mean(x ** 2) + epsilon)``, and its nodes from the last to the first; None if
-    ``root`` has another form."""
+    """Return the epsilon of ``rsqrt(mean(x ** 2) + epsilon)`` and the nodes of this expression from last to first.
+
+    Return None if ``root`` does not compute such an expression.
+    """
     added = root.args[0]
     if not isinstance(added, Node) or added.target is not _aten.add.Tensor or added.kwargs or len(added.users) != 1:
         return None
@@ -368,8 +371,10 @@ def _is_square(node: Node, x: object) -> bool:
 
 
 def _weighted(module: GraphModule, product: Node, extent: int) -> tuple[Node, Node | None]:
-    """Return the product of a node with a constant of ``extent`` values, and this constant. Return the node itself
-    and None if its reader is no such product."""
+    """Return the product of a node with a constant of ``extent`` values, and this constant.
+
+    Return the node itself and None if its reader is no such product.
+    """
     user = only_user(product)
     if user is None or user.target is not _aten.mul.Tensor:
         return product, None
@@ -382,10 +387,8 @@ def _weighted(module: GraphModule, product: Node, extent: int) -> tuple[Node, No
 
 @dataclass(frozen=True, slots=True)
 class ComputedGains(NodePass):
-    """Rewrite a normalization whose gain or bias is not constant as one without it, and a product or a sum after it.
-
-    Such a gain or bias is an input of the model, or computed from one.
-    """
+    """Rewrite a normalization whose gain or bias is computed, or is an input of the model: the gain and bias become a product and a sum
+    after it."""
 
     targets = (
         _aten.layer_norm.default,
@@ -420,8 +423,7 @@ def _schema(node: Node) -> torch.FunctionSchema:
 
 
 def _beside(module: GraphModule, norm: Node, values: Node) -> Node:
-    """Return a gain or bias in a shape that broadcasts against the result of its norm. One value for each channel
-    becomes [channels, 1, ...]."""
+    """Return a gain or bias in a shape that broadcasts to the normalization's result: one value per channel becomes [channels, 1, ...]."""
     if norm.target in (_aten.layer_norm.default, _aten.rms_norm.default):
         return values
     extents = [values.meta["val"].shape[0], *(1,) * (norm.meta["val"].dim() - 2)]
@@ -462,9 +464,9 @@ class JoinFactors(NodePass):
 
 @dataclass(frozen=True, slots=True)
 class OuterProducts(NodePass):
-    """Rewrite a matrix product over one element that is added to a matrix as a pointwise product.
+    """Rewrite a matrix product with an inner dimension of 1 as a broadcast pointwise product, if the result is added to a matrix.
 
-    Such a sum is a state of linear attention. A pointwise product can be int16 as the state is (``find_carried_states``).
+    Such a sum updates the state of linear attention. A pointwise product can be int16 like the state (``find_carried_states``).
     """
 
     targets = (_aten.matmul.default, _aten.bmm.default)
@@ -484,7 +486,7 @@ class OuterProducts(NodePass):
 
 
 def _roots(node: Node) -> set[Node]:
-    """Return the nodes of a node's shape of which the node is a pointwise function."""
+    """Return the nodes with the shape of ``node`` of which ``node`` is a pointwise function."""
     if not is_pointwise(node):
         return {node}
     shape = node.meta["val"].shape

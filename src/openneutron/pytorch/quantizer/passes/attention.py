@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rewrite attention that a model writes out in operators, and the masks that hide scores from a softmax.
+"""Rewrite attention that a model computes with single operators, and masks that exclude scores from a softmax.
 
-A mask has many forms: sums with large negative numbers, fills, and selections. Each becomes one sum with a selection
-by booleans. A product of a softmax with values becomes the operators to which ``scaled_dot_product_attention`` is
-decomposed.
+Models write masks as sums with large negative numbers, as fills, or as selections. Each becomes one sum with ``where(hidden, MASKED, 0)``,
+where ``hidden`` is boolean. The product of a softmax with the values becomes the operators of the decomposition of
+``scaled_dot_product_attention``.
 """
 
 from __future__ import annotations
@@ -49,17 +49,18 @@ _FACTORS = (_aten.mul.Tensor, _aten.mul.Scalar, _aten.div.Tensor, _aten.div.Scal
 _BUILT_IN = "aten.scaled_dot_product_attention.default"
 
 MOST_UNEVEN = 2
-"""The largest ratio of the key counts of two rows with the division last: the reciprocals of all rows' sums share one
-scale (``MOST_KEYS_OF_SOFTMAX``)."""
+"""The limit on the ratio of the numbers of visible keys in two rows, for attention whose division by the row's sum comes last.
+
+The reciprocals of the sums of all rows share one scale (``MOST_KEYS_OF_SOFTMAX``).
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenAttention(NodePass):
-    """Rewrite ``softmax(scores + mask) @ values`` to the operators to which ``scaled_dot_product_attention`` is
-    decomposed.
+    """Rewrite ``softmax(scores + mask) @ values`` as the operators of the decomposition of ``scaled_dot_product_attention``.
 
-    The factor of the scores goes to the queries. Where there are many keys, the division comes last. This applies
-    only where no other operator reads the probabilities.
+    The queries are multiplied by the scaling factor in place of the scores. With many keys, the division comes last. This applies only if
+    no other node reads the probabilities.
     """
 
     targets = _PRODUCTS
@@ -76,9 +77,9 @@ class WrittenAttention(NodePass):
 
 
 def _to_softmax(product: Node) -> list[Node] | None:
-    """Return the nodes from a product's first operand back to a softmax over the summed axis.
+    """Return the nodes from the first operand of a matrix product back to a softmax over the axis that the product sums over.
 
-    Return None if there is no such softmax, or if other nodes read one of them.
+    Return None if there is no such softmax, or if other nodes read one of these nodes.
     """
     here, chain = product.args[0], []
     keys = product.meta["val"].dim() and product.args[1].meta["val"].shape[-2:][0]
@@ -125,8 +126,10 @@ def _rewrite(module: GraphModule, product: Node, chain: list[Node]) -> bool:
 
 
 def _move_factors(module: GraphModule, softmax: Node) -> bool:
-    """Move the number by which the scores before a softmax are multiplied or divided to the queries. Return whether
-    there was one."""
+    """Multiply the queries, instead of the scores, by the number that the scores before a softmax are multiplied or divided by.
+
+    Return whether there was such a number.
+    """
     waiting, changed = [softmax.args[0]], False
     while waiting:
         here = waiting.pop()
@@ -146,8 +149,7 @@ def _move_factors(module: GraphModule, softmax: Node) -> bool:
 
 
 def _factor_of(module: GraphModule, node: Node) -> tuple[Node, float] | None:
-    """Return the operand and the factor of a product with a number, or of a quotient with a number as divisor; None
-    for other calls."""
+    """Return the operand and the factor of a product with a number or a quotient by a number, or None for other calls."""
     if node.target not in _FACTORS or len(node.args) != 2 or node.kwargs:
         return None
     data, number = node.args
@@ -173,9 +175,9 @@ def _product_behind(node: object) -> Node | None:
 
 
 def _is_uneven(module: GraphModule, scores: Node) -> bool:
-    """Return whether a constant mask lets rows see very different numbers of keys, as a causal mask does.
+    """Return whether a constant mask gives rows very different numbers of visible keys, as a causal mask does.
 
-    The mask must be in the form that ``BooleanMasks`` writes.
+    The mask must have the form that ``BooleanMasks`` writes.
     """
     if scores.target is not _aten.add.Tensor:
         return False
@@ -196,30 +198,31 @@ def _is_uneven(module: GraphModule, scores: Node) -> bool:
 _CLAMPS = (_aten.clamp.default, _aten.clamp_min.default)
 
 MOST_BOOLEANS = 3
-"""The limit on booleans of which a mask is a function. All combinations of their values are evaluated."""
+"""The limit on the number of boolean inputs of a mask. The mask is evaluated for all combinations of their values."""
 
 MOST_NODES = 64
-"""The limit on operators between booleans and a mask."""
+"""The limit on the number of operators from the boolean inputs to a mask."""
 
 TRUE_FROM = 0.5
-"""The value from which a float input that is a mask of 0 and 1 counts as 1. Its rounding to int8 then does not
-matter."""
+"""The value from which on an element of a float mask of zeros and ones counts as 1, so that its rounding to int8 does not matter."""
 
 Views: TypeAlias = tuple["Node | tuple[int, ...]", ...]
-"""Moves of elements in order. Each is a call that moves its first argument, or a shape to which the elements are
-expanded."""
+"""Operators that only move elements, in execution order. Each item is a call that moves the elements of its first argument, or a shape to
+which the elements are expanded."""
 
 Variable: TypeAlias = tuple[Node, Views]
-"""An input of a mask's expression: a node of booleans or numbers 0 and 1, and the moves of its elements."""
+"""An input of a mask's expression: a node with booleans or the numbers 0 and 1, and the operators that move its elements."""
 
 
 @dataclass(frozen=True, slots=True)
 class BooleanMasks(Pass):
-    """Rewrite everything that hides scores before a softmax as one sum with ``where(hidden, MASKED, 0)``.
+    """Rewrite all that excludes scores from a softmax as one sum with ``where(hidden, MASKED, 0)``.
 
-    A mask is a term that is 0, or at most ``MASKED``, by booleans, by integers or float inputs that are 0 or 1, or by
-    constants. It can be added, subtracted, filled in or selected. Other terms of the scores stay. Layers share the
-    booleans of a mask. A float input that is added to the scores unchanged is clamped at ``MASKED``. ``keep``: calls that must not change.
+    A mask is a term whose values are 0 or at most ``MASKED``. It is computed from booleans, from integer or float inputs that are 0 or 1,
+    and from constants. It may be added, subtracted, filled in or selected. Other terms of the scores stay. Layers share the booleans of a
+    mask. A float input that is added to the scores unchanged is clamped to at least ``MASKED``.
+
+    ``keep``: a function that returns True for calls that must not change.
     """
 
     targets = (_aten.softmax.int, _aten._softmax.default, _aten.amax.default)
@@ -239,7 +242,7 @@ class BooleanMasks(Pass):
 
 
 def _rows_behind(node: Node) -> bool:
-    """Return whether a softmax over the last dimension reads a node, directly or through views that keep rows."""
+    """Return whether a softmax over the last dimension reads a node, directly or through views that keep the last dimension."""
     rank = node.meta["val"].dim()
     if rank and row_dimension(node) == rank - 1:
         return True
@@ -252,22 +255,22 @@ def _rows_behind(node: Node) -> bool:
 
 
 def _is_difference(node: Node) -> bool:
-    """Return whether a node subtracts from scores the largest score of their row."""
+    """Return whether a node computes ``scores - amax(scores)`` for each row."""
     second = node.args[1] if node.target is _aten.sub.Tensor else None
     return isinstance(second, Node) and second.target is _aten.amax.default
 
 
 @dataclass(slots=True)
 class _Made:
-    """The nodes that ``BooleanMasks`` has added so far, by their content, so that layers share them."""
+    """The nodes that ``BooleanMasks`` has added so far, by their content, so that layers share equal ones."""
 
     module: GraphModule
     nodes: dict[Any, Node] = field(default_factory=dict)
     hidden: list[Node | Tensor] = field(default_factory=list)
-    """The booleans that are true where a score is hidden: nodes, or constant tensors."""
+    """The booleans that are True where a score is excluded: nodes, or constant tensors."""
 
     def rewrite(self, scores: Node) -> bool:
-        """Rewrite the masks of scores. Return False if the scores have no masks."""
+        """Rewrite the masks of scores and return True. Return False if the scores have no masks."""
         self.hidden = []
         rest = self._without(scores, 1.0, scores)
         if rest is scores or rest is None:
@@ -282,10 +285,10 @@ class _Made:
     # Taking masks out
 
     def _without(self, node: Node, factor: float, scores: Node) -> Node | None:
-        """Return the node without its masks, and add their booleans to ``hidden``.
+        """Return a node without its masks, and append the booleans of the masks to ``hidden``.
 
-        Return the node itself if it has no masks, and None if it is a mask as a whole. ``factor`` is the product of
-        the factors between the node's values and the scores.
+        Return the node itself if it has no masks, and None if the whole node is a mask. ``factor`` is the product of the factors between
+        the node's values and the scores.
         """
         if node is not scores and self._is_hiding(node, factor, scores):
             return None
@@ -327,7 +330,10 @@ class _Made:
         return self._call(scores, node, node.target, left, right)
 
     def _bounded(self, mask: Node, factor: float) -> Node:
-        """Return a float input plus a constant mask with both at least ``MASKED``; the sum itself if the constant hides nothing."""
+        """Return the sum of a float input and a constant mask, with the input, the constant and the sum clamped to at least ``MASKED``.
+
+        Return ``mask``, the sum as it is, if the constant excludes nothing.
+        """
         source, constant = mask.args
         known = constant_of(self.module, constant)
         if factor != 1 or known is None or not bool((known <= MASKED).any()) or not isinstance(source, Node):
@@ -337,8 +343,8 @@ class _Made:
         return self._call(mask, mask, _aten.clamp.default, total, MASKED)
 
     def _ended(self, node: Node, factor: float) -> Node:
-        """Return the node with a clamp to at least ``MASKED``, if it is a float input of the model that is added to
-        the scores; else the node itself."""
+        """Return the node clamped to at least ``MASKED`` if it is a float input of the model that is added to the scores, else the node
+        itself."""
         source = _input_behind(node)
         if source is None or factor != 1:
             return node
@@ -348,8 +354,11 @@ class _Made:
         return self._moved(self.nodes[key], _views_between(source, node), node)
 
     def _filled(self, node: Node, factor: float) -> tuple[Node, Node, bool] | None:
-        """Return the scores before a fill or selection that hides some of them, its condition, and the condition's
-        value where it hides; None for other nodes."""
+        """Return three values of a fill or selection that excludes scores: the scores before, the condition, and the condition's value that
+        excludes.
+
+        Return None for other nodes.
+        """
         if node.target is _aten.masked_fill.Scalar:
             data, condition, number = node.args
             fills = True
@@ -369,8 +378,7 @@ class _Made:
     # Masks as functions of booleans
 
     def _is_hiding(self, node: Node, factor: float, scores: Node) -> bool:
-        """Return whether a term is a mask as a whole: each value is 0 or hides the score. Then add its booleans to
-        ``hidden``."""
+        """Return whether a whole term is a mask: each value is 0 or excludes the score. If so, append its booleans to ``hidden``."""
         known = constant_of(self.module, node)
         if known is not None:
             masks, rest = known.double() * factor <= MASKED, known
@@ -409,9 +417,9 @@ class _Made:
         masks_of: Sequence[Tensor],
         scores: Node,
     ) -> Node:
-        """Return a boolean that is true where scores are hidden.
+        """Return a boolean node that is True where scores are excluded.
 
-        ``masks_of`` has for each combination of the variables' values the places that it hides.
+        ``masks_of`` has, for each combination of the variables' values, the places that are excluded.
         """
         uniform = all(masks.numel() == 1 for masks in masks_of)
         count = sum(bool(masks.any()) for masks in masks_of)
@@ -433,7 +441,7 @@ class _Made:
         return self._truth(found, False, scores) if negated else found
 
     def _literal(self, variable: Variable) -> Node:
-        """Return the variable as a boolean node with the variable's moves, without axes along which it repeats."""
+        """Return a variable as a boolean node after its moves, without the axes along which it only repeats."""
         root, views = variable
         dtype, key = root.meta["val"].dtype, ("boolean", root)
         if dtype == torch.bool:
@@ -447,11 +455,8 @@ class _Made:
         return self._moved(self.nodes[key], views, root)
 
     def _moved(self, node: Node, views: Views, origin: Node) -> Node:
-        """Return the node with its elements moved.
-
-        If the moves only change the shape and repeat elements, the result is a reshape: broadcasting repeats the
-        elements.
-        """
+        """Return a node after the moves ``views``. If they only change the shape and repeat elements, the result is a reshape, which
+        broadcasts."""
         shape = node.meta["val"].shape
         places = torch.arange(shape.numel()).reshape(shape)
         for view in views:
@@ -471,7 +476,7 @@ class _Made:
         return node
 
     def _truth(self, condition: Node, value: bool, origin: Node) -> Node:
-        """Return the condition if ``value`` is True, else its negation."""
+        """Return the condition if ``value`` is True, else its logical negation."""
         if value:
             return condition
         if condition.target is _aten.logical_not.default or condition.target is _aten.bitwise_not.default:
@@ -499,8 +504,7 @@ class _Made:
         return first
 
     def _added(self, scores: Node) -> Node:
-        """Return the term to add to the scores: ``MASKED`` where one of the booleans in ``hidden`` is true, and 0
-        elsewhere."""
+        """Return the term to add to the scores: ``MASKED`` where one of the booleans in ``hidden`` is True, 0 elsewhere."""
         if all(isinstance(item, Tensor) for item in self.hidden):
             value = torch.zeros((), dtype=torch.bool)
             for item in self.hidden:
@@ -522,7 +526,7 @@ class _Made:
     # Adding nodes
 
     def _shared(self, origin: Node, target: torch._ops.OpOverload, *args: Any) -> Node:
-        """Return an equal call of an earlier layer, or a new one after its sources."""
+        """Return an equal call that an earlier layer made, or a new call after its operands."""
         key = (target, tuple(repr(item) for item in args))
         if key not in self.nodes:
             sources = [item for item in args if isinstance(item, Node)]
@@ -541,7 +545,7 @@ def _input_behind(node: Node) -> Node | None:
 
 
 def _is_added(node: Node) -> bool:
-    """Return whether the only reader of a node, or of its clamp, adds it to something else, as a mask is added to scores."""
+    """Return whether a node, or its clamp, has one reader, which adds it to something as a mask is added to scores."""
     reader = only_user(node)
     if reader is not None and reader.target in _CLAMPS:
         node, reader = reader, only_user(reader)
@@ -549,7 +553,7 @@ def _is_added(node: Node) -> bool:
 
 
 def _least(node: Node) -> float:
-    """Return the lower end of a clamp without an upper end; infinity for other clamps."""
+    """Return the lower bound of a clamp without an upper bound, or infinity for any other clamp."""
     bounds = [*node.args[1:], *node.kwargs.values()]
     low = node.kwargs.get("min", node.args[1] if len(node.args) > 1 else None)
     return float(low) if len(bounds) == 1 and isinstance(low, (int, float)) else float("inf")
@@ -570,12 +574,12 @@ def _moves_elements(node: Node) -> bool:
 
 
 def _is_view(module: GraphModule, node: Node) -> bool:
-    """Return whether a node only moves the elements of its first argument, in a way that constants determine."""
+    """Return whether a node only moves the elements of its first argument, and only constants determine how."""
     return _moves_elements(node) and all(constant_of(module, item) is not None for item in node.all_input_nodes[1:])
 
 
 def _seen(value: Tensor, view: Node | tuple[int, ...], module: GraphModule) -> Tensor:
-    """Return the value after a move."""
+    """Return a tensor after one move."""
     if isinstance(view, tuple):
         return value.expand(view)
     assert isinstance(view.target, torch._ops.OpOverload)
@@ -586,16 +590,14 @@ def _seen(value: Tensor, view: Node | tuple[int, ...], module: GraphModule) -> T
 
 @dataclass(frozen=True, slots=True)
 class _Expression:
-    """A pointwise function of variables and constants, which may move elements in between."""
+    """A pointwise function of variables and constants. Between its operators, elements may move."""
 
     end: Node
     variables: tuple[Variable, ...]
 
     def evaluated(self, values: Mapping[Variable, float], module: GraphModule) -> Tensor:
-        """Return the function's result if each variable has one value everywhere.
-
-        The result is a single number if it has one value everywhere.
-        """
+        """Return the result of the function if each variable has one value everywhere. A result with one value everywhere is a single
+        number."""
         done: dict[Variable, Tensor] = {}
 
         def of(node: Node, views: Views) -> Tensor:
@@ -632,15 +634,14 @@ def _is_cast(node: Node) -> bool:
 
 
 def _through(node: Node, views: Views) -> Variable:
-    """Return the source of the move ``node``, and the moves from the source to the moved elements of ``node``."""
+    """Return the first operand of the move ``node``, with the moves from that operand to the elements after ``views``."""
     source = node.args[0]
     assert isinstance(source, Node)
     return source, (node, *views)
 
 
 def _aligned(source: Node, node: Node, views: Views) -> Views:
-    """Return the moves of an operand that is broadcast to the shape of the result of ``node``, before ``views`` move
-    the result."""
+    """Return the moves of an operand that is broadcast to the shape of ``node``, followed by the moves ``views`` of the result."""
     value, result = source.meta["val"], node.meta["val"]
     if not views or value.shape == result.shape:
         return views
@@ -672,14 +673,14 @@ _LOGICAL = frozenset(
         _aten.contiguous.default,
     )
 )
-"""Operators of which a boolean result depends only on which operands are 0."""
+"""Operators whose boolean result depends only on which operands are 0."""
 
 
 def _expression(module: GraphModule, end: Node) -> _Expression | None:
-    """Return the expression that ends in a node, as a function of booleans.
+    """Return the expression that computes ``end`` as a function of booleans, or None.
 
-    The booleans are those that the expression begins with, or later ones if these are too many. Return None if a
-    value of the expression is neither boolean, nor constant, nor a number that is 0 or 1.
+    Its variables are the booleans at the beginning of the expression, or later ones if these are too many. The result is None if a value in
+    the expression is neither boolean, nor constant, nor a number that is 0 or 1.
     """
     return _expression_of(module, end, True) or _expression_of(module, end, False)
 

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Compute the values that depend only on constants, and turn the numbers of arithmetic into constants, which can be
-quantized.
+"""Compute values that depend only on constants, and turn numbers in arithmetic into constant tensors, which can be quantized.
 
-Such values are, for example, weights computed from other weights, ranges, and constant
-masks.
+Examples of such values are weights computed from other weights, ranges, and constant masks.
 """
 
 from __future__ import annotations
@@ -33,18 +31,18 @@ MOST_ELEMENTS = 1 << 22
 2048. A larger constant, if it is also larger than its sources, is computed when the model runs."""
 
 SMALL = 1 << 12
-"""The number of elements up to which a constant keeps equal rows: it is not searched for them."""
+"""The number of elements up to which a constant is not searched for equal rows."""
 
 Value: TypeAlias = torch.Tensor | tuple[torch.Tensor, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class FoldConstants:
-    """Replace nodes that depend only on constants by their values, where another node reads them.
+    """Replace nodes that depend only on constants by their values, if another node reads them.
 
-    A constant that arithmetic reads keeps one element along each axis on which its values repeat. A tensor without
-    elements counts as a constant, whatever it depends on. ExecuTorch has no kernel for many operators that are tables
-    on the NPU, and some of its kernels end the process for a tensor without elements.
+    A constant that arithmetic reads keeps one element along each axis on which its values repeat. A tensor without elements counts as a
+    constant, whatever it depends on. The reason is the CPU: ExecuTorch has no kernel for many operators that are lookup tables on the NPU,
+    and some of its kernels end the process for a tensor without elements.
     """
 
     def __call__(self, module: GraphModule) -> PassResult:
@@ -94,8 +92,7 @@ def _without_elements(node: Node) -> torch.Tensor | None:
 
 
 def _value_of(node: Node, known: Mapping[Node, Value]) -> Value | None:
-    """Return the result of a call whose tensors are all in ``known``; None if the result depends on more than the
-    arguments."""
+    """Return the result of a call whose tensors are all in ``known``, or None if the result depends on more than the arguments."""
     if node.target in _FILLED_ALIKE:
         return _filled_alike(node)
     args, kwargs = (map_arg(item, known.__getitem__) for item in (node.args, node.kwargs))
@@ -170,7 +167,7 @@ _SCALAR_FORMS = {
 }
 
 Known = Callable[[object], torch.Tensor | None]
-"""A function of a node. It returns the tensor that the node holds if the node is a constant, else None."""
+"""A function that returns the tensor of a node if the node is a constant, else None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +217,7 @@ class SumsToMeans(NodePass):
 
 
 def _summed(source: Node, axes: Sequence[int] | None) -> int | None:
-    """Return the number of elements that a sum over these axes adds; None if the shape is not fixed."""
+    """Return the number of elements that a sum over ``axes`` adds for each result, or None if the shape is not fixed."""
     shape = source.meta["val"].shape
     extents = [shape[axis] for axis in axes or ()]
     return math.prod(extents) if extents and all(isinstance(extent, int) for extent in extents) else None

@@ -34,13 +34,12 @@ Call: TypeAlias = tuple[Any, tuple[Any, ...]]
 """An operator and its arguments."""
 
 Form: TypeAlias = Callable[[dict[str, Any]], Call | None]
-"""A function from the arguments of a call to another call with the same result. It returns None if there is no such
-call."""
+"""A function that maps the arguments of a call to another call with the same result, or to None if there is no such call."""
 
 
 def _form(target: Any, *arguments: object) -> Form:
-    """Return the form that calls an operator with these arguments. A string is the name of an argument of the given
-    call; anything else is a value."""
+    """Return a ``Form`` that calls ``target`` with these arguments. A string names an argument of the original call; other items are
+    values."""
     return lambda given: (target, tuple(given[item] if isinstance(item, str) else item for item in arguments))
 
 
@@ -110,12 +109,12 @@ _FIRST_RESULTS: dict[object, Form] = {
         *(_aten.max_pool2d.default, "self", "kernel_size", "stride", "padding", "dilation", "ceil_mode")
     ),
 }
-"""Forms of operators with several results. The other call returns only the first of them."""
+"""Forms for operators with several results. The other call computes only the first result."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recompose(NodePass):
-    """Rewrite the pieces to which Core ATen decomposes an operator as one call of this operator."""
+    """Rewrite the operators of a Core ATen decomposition as one call of the operator that was decomposed."""
 
     targets = (*_FORMS, *_FIRST_RESULTS)
 
@@ -226,10 +225,9 @@ def _inline(module: GraphModule, node: Node) -> list[Node]:
 
 @dataclass(frozen=True, slots=True)
 class MakeFunctional:
-    """Rewrite ``x.relu_()`` to ``x.relu()``, for every operator that has both forms.
+    """Rewrite ``x.relu_()`` to ``x.relu()``, for every operator that has an in-place and an out-of-place form.
 
-    An operator stays where the old value of ``x`` is read later through a view, or where ``x`` is
-    the model's own state.
+    An operator stays if the old value of ``x`` is read later through a view, or if ``x`` is a buffer of the model.
     """
 
     def __call__(self, module: GraphModule) -> PassResult:
@@ -284,8 +282,8 @@ _CONVERSIONS = (_aten.to.dtype, _aten.to.dtype_layout, _aten.to.device, _aten.ty
 class PlainCasts(NodePass):
     """Rewrite ``x.to(...)`` and ``x.type_as(y)`` to the operator that only casts, and remove assertions.
 
-    ``x.to`` may also state a device or a layout. If x has the type already, x takes the place of the call. Export
-    adds assertions on types and layouts to such calls; they are true in any graph with fixed types.
+    ``x.to`` may also state a device or a layout. If x has the type already, readers of the call read x. Export adds assertions on types and
+    layouts to such calls, which always hold in a graph with fixed types.
     """
 
     targets = (*_ASSERTIONS, *_CONVERSIONS)
@@ -308,10 +306,10 @@ class PlainCasts(NodePass):
 
 @dataclass(frozen=True, slots=True)
 class StatedConversions(NodePass):
-    """Convert integer and boolean operands to float before arithmetic that would convert them itself.
+    """Insert a conversion to float for each integer or boolean operand of float arithmetic.
 
-    PyTorch promotes the operands of such an operator to one type. A stated conversion of a constant can be folded,
-    and one of an input can be delegated.
+    Without the conversion, PyTorch promotes the operands inside of the operator. A separate conversion of a constant can be folded, and one
+    of an input can be delegated.
     """
 
     targets = frozenset(
@@ -372,7 +370,7 @@ class EarlyConversions(NodePass):
 
 
 def _move_behind(module: GraphModule, node: Node) -> Node | None:
-    """Return the node that moves the integers which ``node`` converts to float32; None if no node moves them."""
+    """Return the node that moves the integers that ``node`` converts to float32, or None if no node moves them."""
     move = node.args[0]
     if not isinstance(move, Node) or move.op != "call_function" or node.meta["val"].dtype != torch.float32:
         return None
@@ -513,8 +511,7 @@ class DropExpands(NodePass):
 
 
 def broadcasts(user: Node, operand: Node, shape: Sequence[int]) -> bool:
-    """Return whether a node gives the same result if this operand has a smaller shape that broadcasts to the current
-    one."""
+    """Return whether ``user`` has the same result if ``operand`` has a smaller shape that broadcasts to its present shape."""
     if user.target not in _BROADCASTING or len(user.args) < 2:
         return False
     tensors = [item for item in user.args[:2] if isinstance(item, Node) and isinstance(item.meta.get("val"), Tensor)]

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Make linear layers of products with constant matrices, split layers into their projections, and fold factors into
-weights.
+"""Turn products with constant matrices into linear layers, split layers into their projections, and fold factors into weights.
 
-The NPU keeps the weights of a linear layer packed, and adds a constant after the layer as its bias. A layer of
-several projections, such as attention's queries, keys and values, becomes one layer for each. Each result then has a
-scale of its own instead of that of the largest, and needs no slice. A factor of a result goes into the weights, or to
-a place before a masked fill.
+The NPU stores the weights of a linear layer packed, and adds a constant after the layer as the bias. A layer with several projections, such
+as the queries, keys and values of attention, becomes one layer for each. Each result then has a scale of its own and needs no slice. A
+factor of a layer's result is folded into the weights, or moved in front of a masked fill.
 """
 
 from __future__ import annotations
@@ -29,9 +27,11 @@ _PRODUCTS = (_aten.matmul.default, _aten.mm.default, _aten.bmm.default)
 
 @dataclass(frozen=True, slots=True)
 class ProductsToLinear(NodePass):
-    """Rewrite ``x @ w`` to ``linear(x, w.T)``, ``w @ x`` to ``linear(x.T, w).T`` and ``linear(x, w) + b`` to ``linear(x, w, b)``
-    where w and b are constants; w has one or two dimensions. A linear layer whose weights are computed becomes a product and a
-    sum."""
+    """Rewrite products with constants as linear layers, and the reverse if the weights are computed.
+
+    ``x @ w`` becomes ``linear(x, w.T)``, ``w @ x`` becomes ``linear(x.T, w).T``, and ``linear(x, w) + b`` becomes ``linear(x, w, b)``,
+    where w and b are constants and w has one or two dimensions. A linear layer whose weights are computed becomes a product and a sum.
+    """
 
     targets = (*_PRODUCTS, _aten.addmm.default, _aten.linear.default)
 
@@ -110,8 +110,10 @@ def _left_constant(module: GraphModule, node: Node, matrix: Tensor) -> bool:
 
 
 def _take_bias(module: GraphModule, linear: Node) -> bool:
-    """Make the constant that the linear layer's only reader adds the bias of the layer, or add it to the bias. Return
-    whether there was one."""
+    """Make the constant that the only reader of a linear layer adds the layer's bias, or add it to the bias it has.
+
+    Return whether there was such a constant.
+    """
     before = linear.args[2] if len(linear.args) > 2 else None
     known = constant_of(module, before)
     if len(linear.users) != 1 or (before is not None and known is None):
@@ -139,9 +141,9 @@ _LAYERS = (_aten.linear.default, _aten.conv1d.default, _aten.conv2d.default, _at
 
 @dataclass(frozen=True, slots=True)
 class FoldFactors(NodePass):
-    """Fold a factor of a layer's result, such as attention's of its queries, into the weights of the layer.
+    """Fold a factor of a layer's result, such as the scaling factor of attention's queries, into the weights of the layer.
 
-    There may be views between the layer and the factor. Nothing else may read the layer's result.
+    Views may be between the layer and the product. No other node may read the layer's result.
     """
 
     targets = (*PRODUCTS, *QUOTIENTS)
@@ -174,7 +176,7 @@ def _fold(module: GraphModule, product: Node) -> bool:
 
 
 def factor_of(module: GraphModule, product: Node) -> float | None:
-    """Return the number that a product or a quotient multiplies its first operand by. None for 0 and for other nodes."""
+    """Return the number by which a product or a quotient multiplies its first operand, or None for 0 and for other nodes."""
     if product.target not in (*PRODUCTS, *QUOTIENTS):
         return None
     if len(product.args) != 2 or product.kwargs:
@@ -192,11 +194,11 @@ def factor_of(module: GraphModule, product: Node) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class MaskedFills(NodePass):
-    """Rewrite ``where(mask, x, -1e9)`` as ``masked_fill(x, ~mask, -1e9)`` if the number is a constant tensor, and
-    ``masked_fill(x, mask, value) * factor`` as ``masked_fill(x * factor, mask, value * factor)``.
+    """Rewrite ``where(mask, x, -1e9)`` as ``masked_fill(x, ~mask, -1e9)``, and move factors in front of masked fills.
 
-    A quotient and a negation count as a product. The filler saturates at an end of its int8 range. A softmax that
-    reads the result directly has a range in which the filler is still far below the largest value of each row.
+    The number is a constant tensor. ``masked_fill(x, mask, value) * factor`` becomes ``masked_fill(x * factor, mask, value * factor)``; a
+    quotient or a negation counts as a product. The fill value saturates at an end of its int8 range. The range of a softmax's input is such
+    that the fill value is still far below the largest value of each row.
     """
 
     targets = (_aten.where.self, _aten.neg.default, *PRODUCTS, *QUOTIENTS)
@@ -222,7 +224,7 @@ def _choice_to_fill(module: GraphModule, choice: Node) -> bool:
 
 
 def _filler(module: GraphModule, operand: object) -> float | None:
-    """Return the number that a constant tensor holds everywhere, if the number marks missing values; else None."""
+    """Return the number that all elements of a constant tensor have, if it is a fill value of masks, else None."""
     held = constant_of(module, operand)
     if held is None or not held.is_floating_point() or not held.numel():
         return None
@@ -248,12 +250,12 @@ def _product_first(module: GraphModule, product: Node) -> bool:
 
 
 CUTS = frozenset((_aten.select.int, _aten.slice.Tensor))
-"""Operators that take a part of their input."""
+"""Operators that return a part of their input: select and slice."""
 
 
 @dataclass(frozen=True, slots=True)
 class SplitProjections(NodePass):
-    """Split each linear layer whose readers all take a range of its output features, into a layer for each range."""
+    """Split each linear layer whose readers all read a range of its output features into one layer for each range."""
 
     targets = (_aten.linear.default,)
 
@@ -282,7 +284,7 @@ def _split(module: GraphModule, layer: Node) -> bool:
 
 
 def _cuts_behind(node: Node) -> Iterator[Node | None]:
-    """Return the operators that take parts of a node's result or of a view of the result; None for any other reader."""
+    """Yield the operators of ``CUTS`` that read a node's result or a view of it, and None for any other reader."""
     for user in node.users:
         if user.target in CUTS:
             yield user
@@ -293,9 +295,9 @@ def _cuts_behind(node: Node) -> Iterator[Node | None]:
 
 
 def _features_of(layer: Node, cut: Node) -> range | None:
-    """Return the output features that a cut takes, as a range of the layer's features; None if they are not a range.
+    """Return the output features that an operator of ``CUTS`` reads as a range, or None if they are not a range.
 
-    The result is found by a cut of the indices of the features.
+    They are found by applying the operator to the indices of the features.
     """
     shape = layer.meta["val"].shape
     places = torch.arange(math.prod(shape)).reshape(shape)

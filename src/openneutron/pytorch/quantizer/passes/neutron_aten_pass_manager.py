@@ -68,7 +68,7 @@ assertions, and its sorting of nodes may place them after the output.
 
 @dataclass(frozen=True, slots=True)
 class Traces:
-    """The decompositions of calls, by operator, arguments, shapes and strides. A model has few distinct calls.
+    """The decompositions that were traced so far, by operator, arguments, shapes and strides. A model has few distinct calls.
 
     ``litert_only``: see ``Decompose``.
     """
@@ -79,8 +79,8 @@ class Traces:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Traced:
-    """The decomposition of a call, as a graph on the call's tensors. The graph is None for a call that stays whole,
-    and ``reason`` tells why."""
+    """The decomposition of a call, as a graph on the call's tensors. The graph is None for a call that is not decomposed; ``reason`` says
+    why."""
 
     graph_module: GraphModule | None
     whole: Keep = KEPT
@@ -88,16 +88,16 @@ class Traced:
 
 @dataclass(frozen=True, slots=True)
 class Decompose:
-    """Replace each call of an operator in ``DECOMPOSITIONS`` by its decomposition, until none is left. Replace each
-    call without a rule of ours by PyTorch's own decomposition.
+    """Replace each call of an operator in ``DECOMPOSITIONS`` by its decomposition, until no such call is left.
 
-    Plain functions of other operators (CompositeImplicitAutograd) are always decomposed. Another decomposition of
-    PyTorch's is used if it ends in operators with rules of ours. Otherwise the call stays whole, with the reason in
-    ``STAYS_WHOLE``.
+    A call of an operator without a rule in this project is replaced by PyTorch's own decomposition, if that ends in operators with rules.
+    Functions of other operators (CompositeImplicitAutograd) are always decomposed. Any other call is not decomposed, and ``STAYS_WHOLE`` in
+    its ``meta`` has the reason.
 
-    keep: calls that must not change. The pieces keep the module path and source line of the call, and ``meta["custom"]``
-    names the operator that they come from. litert_only: also replace the calls that ``OWN_OPERATORS`` would leave
-    whole.
+    keep: a function that returns True for calls that must not change. litert_only: also decompose the calls that ``OWN_OPERATORS`` would
+    keep.
+
+    New nodes keep the module path and source line of the call, and ``meta["custom"]`` names the operator that was decomposed.
     """
 
     keep: Callable[[Node], bool] | None = None
@@ -127,7 +127,7 @@ def _is_composite(node: Node) -> bool:
 
 
 def _replace(module: GraphModule, node: Node, traces: Traces) -> list[Node] | None:
-    """Replace a call by the pieces of its decomposition, and return the pieces; None if the call stays."""
+    """Replace a call by the nodes of its decomposition and return them. Return None if the call is not decomposed."""
     overload = node.target
     assert isinstance(overload, torch._ops.OpOverload)
     if not _has_fixed_shapes(node):
@@ -174,7 +174,7 @@ class Call:
 
 
 def _traced(overload: torch._ops.OpOverload, node: Node, sources: list[Node], traces: Traces) -> Traced:
-    """Return the decomposition of this call: the stored one of an equal call, or a new trace."""
+    """Return the decomposition of a call: the stored one of an equal call, or a new trace."""
     leaves, spec = tree_flatten(arguments_of(node))
     values = [source.meta["val"] for source in sources]
     call = Call(node, leaves, spec, values)
@@ -206,7 +206,7 @@ def _traced_anew(overload: torch._ops.OpOverload, call: Call, traces: Traces) ->
 
 
 def _traced_by_torch(overload: torch._ops.OpOverload, call: Call, traces: Traces) -> Traced:
-    """Return the first usable decomposition of PyTorch's, in which further decompositions are done."""
+    """Return the first usable one of PyTorch's decompositions, itself decomposed further where it contains such calls."""
     positional = [item.name for item in overload._schema.arguments if not item.kwarg_only]
     whole = KEPT
     for decomposition in torch_decompositions(call.node):
@@ -309,10 +309,10 @@ FACTORIES = frozenset(
 
 
 def is_known(node: Node) -> bool:
-    """Return whether a call has a rule of ours and thus stays whole.
+    """Return whether a call needs no decomposition because this project has a rule for it.
 
-    A rule is an annotation rule, a lowering rule for integers and booleans, a pass that rewrites the call, or a table
-    (pointwise operators of one tensor).
+    A rule is an annotation rule, a lowering rule for integers and booleans, a pass that rewrites the call, or a lookup table (pointwise
+    operators of one tensor).
     """
     overload = overload_of(node)
     if overload is None:
@@ -327,7 +327,7 @@ def is_known(node: Node) -> bool:
 
 
 def is_implicit(overload: torch._ops.OpOverload) -> bool:
-    """Return whether an operator is a plain function of other operators, which PyTorch runs in its place."""
+    """Return whether an operator is only a function of other operators, which PyTorch calls in its place (CompositeImplicitAutograd)."""
     return overload.has_kernel_for_dispatch_key(_COMPOSITE)
 
 
@@ -344,10 +344,10 @@ class TorchDecomposition:
 
 
 def torch_decompositions(node: Node) -> list[TorchDecomposition]:
-    """Return PyTorch's decompositions of a call, best first.
+    """Return PyTorch's decompositions of a call, the preferred one first.
 
-    The list is empty if the call has a rule of ours or no decomposition, writes to its arguments, returns no tensor,
-    or has real numbers other than float32, which are not quantized.
+    The list is empty if this project has a rule for the call, if the call has no decomposition, writes to its arguments, or returns no
+    tensor, and if it has real numbers other than float32, which are not quantized.
     """
     overload = overload_of(node)
     if overload is None or str(overload) in DECOMPOSITIONS or overload._schema.is_mutable or is_known(node):

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Replace recurrent layers by single operators, one for each direction of each layer, and unrolled loops of cells by
-layers over all steps."""
+"""Replace each direction of each recurrent layer by a single operator, and unrolled loops of cells by layers over all steps."""
 
 from __future__ import annotations
 
@@ -45,9 +44,9 @@ class _Direction:
 
 @dataclass(frozen=True, slots=True)
 class WholeLayers(NodePass):
-    """Replace each recurrent layer with constant weights by an operator for each direction of each layer.
+    """Replace each recurrent layer with constant weights by one operator for each direction of each layer.
 
-    training: the weights of a gate stay parts of the layer's parameters, so that training changes them.
+    training: the weights of the gates stay slices of the layer's parameters, so that training updates the parameters.
     """
 
     training: bool = False
@@ -71,7 +70,7 @@ class _Call:
     given: dict[str, Any]
     directions: list[_Direction]
     initial: tuple[Node | None, ...]
-    """The hidden state before the first step, and the cell state of an LSTM. A state is None if it is 0."""
+    """The initial hidden state, and for an LSTM the initial cell state. None: the state is 0."""
 
     @classmethod
     def of(cls, module: GraphModule, node: Node, training: bool) -> _Call | None:
@@ -100,7 +99,7 @@ class _Call:
         ]
 
     def _gates(self, stem: str, param: Param, gates: int) -> list[Node]:
-        """Return the part of a parameter for each gate."""
+        """Return the slice of a parameter for each gate."""
         if not isinstance(param, Node):
             return self._constants(stem, param.chunk(gates))
         rows = param.meta["val"].shape[0] // gates
@@ -137,7 +136,7 @@ class _Call:
         return any(user.args[1] == place and user.users for user in self.node.users)
 
     def _joined(self, parts: Iterable[Node]) -> Node:
-        """Return the last states of all directions and layers as one tensor, in the shape of the call's result."""
+        """Return the final states of all directions and layers as one tensor with the shape of the call's result."""
         states = list(parts)
         final = states[0] if len(states) == 1 else self._add(_aten.cat.default, states, 0)
         alone = self.given["input"].meta["val"].dim() == 2
@@ -155,7 +154,7 @@ class _Call:
         replace(self.node, self._add(_aten.squeeze.dim, result, 0))
 
     def _in_place_of(self, state: Node) -> Node:
-        """Return a cell's state [sequence, unit]. A state that begins at 0 has an axis of layers, which is removed."""
+        """Return a cell's state as [sequence, unit]. A state that begins with zeros has an axis of layers, which is removed."""
         return self._add(_aten.squeeze.dim, state, 0) if state.meta["val"].dim() == 3 else state
 
     def _direction(
@@ -202,10 +201,10 @@ class _Call:
         return self._add(_aten.slice.Tensor, state, 0, number, number + 1)
 
     def _biases(self, stem: str, direction: _Direction, kind: str, gates: int) -> tuple[list[Node], list[Node]]:
-        """Return the biases of the input's products, and those of the hidden state's products.
+        """Return two lists of biases, one item for each gate: for the products with the input, and for the products with the hidden state.
 
-        The latter are 0, and the former have the sums, except for the last gate of a GRU, which multiplies the hidden
-        state's product and bias.
+        The first list has the sums of both biases, and the second is empty. For a GRU, the second list is 0 except for the last gate, which
+        keeps both biases: its product with the hidden state, including the bias, is multiplied by another gate.
         """
         if direction.biases is None:
             return [], []
@@ -270,10 +269,10 @@ LAYERS = dict(zip(CELLS, (_aten.lstm.input, _aten.gru.input, _aten.rnn_tanh.inpu
 
 @dataclass(frozen=True, slots=True)
 class CellLoops(Pass):
-    """Replace a chain of calls of one cell by a layer over all steps. Each call of a chain takes the states of the
-    previous call.
+    """Replace a chain of calls of one cell by a layer over all steps. Each call of the chain reads the states that the previous call
+    returns.
 
-    The cell's inputs must not depend on its results, and nothing else may read a cell state between two steps.
+    The inputs of the cell must not depend on its results, and no other node may read a cell state between two steps.
     """
 
     targets = CELLS
@@ -294,14 +293,14 @@ def _states(cell: Node) -> list[Any]:
 
 
 def _weights(cell: Node) -> list[object]:
-    """Return a key for the weights of a cell: calls of one cell have equal keys."""
+    """Return a key for the weights of a cell call. Calls with the same weights have equal keys."""
     given = arguments_of(cell)
     params = [given[name] for name in ("w_ih", "w_hh", "b_ih", "b_hh")]
     return [cell.target, *(param.target if isinstance(param, Node) else param for param in params)]
 
 
 def _results(cell: Node) -> list[list[Node]]:
-    """Return for each state the nodes that hold it after the step. A cell with one state is itself such a node."""
+    """Return for each state of a cell the nodes that have its value after the step. For a cell with one state this is the call itself."""
     if cell.target is not _aten.lstm_cell.default:
         return [[cell]]
     return [[user for user in cell.users if user.args[1] == place] for place in range(2)]
@@ -376,9 +375,9 @@ def _of_layer(module: GraphModule, before: Node, state: Node) -> Node:
 
 
 def _needed_earlier(inputs: Iterable[Any], chain: Sequence[Node], order: Mapping[Node, int]) -> list[Node] | None:
-    """Return the nodes after the first cell that compute the inputs, in order.
+    """Return the nodes after the first cell that compute the inputs of the chain, in execution order.
 
-    Return None if one of them reads a cell of the chain or changes a tensor.
+    Return None if one of them reads a result of the chain or changes a tensor in place.
     """
     found: set[Node] = set()
     waiting = [node for node in inputs if isinstance(node, Node)]
@@ -410,7 +409,7 @@ def _sequence(module: GraphModule, before: Node, inputs: Sequence[Any]) -> tuple
 def _hand_over(
     module: GraphModule, chain: Sequence[Node], outputs: Node, last: Sequence[Node], batch_first: bool
 ) -> None:
-    """Let the readers of the cells' results read the results of the layer, and remove the cells."""
+    """Make the readers of the cells' results read the results of the layer, and remove the cells."""
     axis = 1 if batch_first else 0
     hidden = [_results(cell)[0] for cell in chain]
     for user in {user: None for nodes in hidden for node in nodes for user in node.users}:

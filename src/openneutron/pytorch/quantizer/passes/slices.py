@@ -25,12 +25,12 @@ from openneutron.pytorch.graph.rewriting import NodePass, Pass, add_call, consta
 _aten = torch.ops.aten
 
 MOST_RUNS = 16
-"""The largest number of pieces to which a write at constant indices is split."""
+"""The limit on the number of pieces into which a write at constant indices is split."""
 
 
 _POSITIONS = (_aten.argmax.default, _aten.argmin.default)
 _SEVERAL = (_aten.topk.default, _aten.sort.default, _aten.max.dim, _aten.min.dim)
-"""Operators whose second result is an array of positions."""
+"""Operators whose second result is a tensor of positions."""
 
 _CHECKS = (_aten._assert_scalar.default, _aten.sym_constrain_range.default, _aten.sym_constrain_range_for_size.default)
 
@@ -99,8 +99,7 @@ tensor."""
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """The slice [start, end) of a tensor along an axis. ``squeezed``: the slice has one element, and the axis is
-    removed."""
+    """The slice [start, end) of a tensor along an axis. ``squeezed``: the slice has one element and the axis is removed."""
 
     source: Node
     axis: int
@@ -111,10 +110,9 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class MergeSlices(Pass):
-    """Rewrite ``linear(x[0], w, b), linear(x[1], w, b) ...`` to slices of ``linear(x, w, b)``. Do the same for
-    sigmoid and tanh.
+    """Rewrite ``linear(x[0], w, b), linear(x[1], w, b) ...`` to slices of one ``linear(x, w, b)``. Sigmoid and tanh are rewritten likewise.
 
-    This applies only if the slices cover more than half of the tensor, because the rest of the result is unused.
+    This applies only if the slices cover more than half of the tensor, because the remaining results are computed in vain.
     """
 
     targets = (_aten.slice.Tensor,)
@@ -190,7 +188,7 @@ def _merge(module: GraphModule, members: list[Node]) -> bool:
 
 
 def _behind(module: GraphModule, source: Node, others: tuple[object, ...]) -> Node:
-    """Return the first node that comes after all operands of a call."""
+    """Return the first node in front of which a new call can be inserted: it comes after all operands of the call."""
     operands = {source, *(item for item in others if isinstance(item, Node))}
     for node in module.graph.nodes:
         operands.discard(node)
@@ -233,9 +231,9 @@ class PutsToJoins(NodePass):
 
 
 def _runs(places: list[int], extent: int) -> list[tuple[bool | None, int, int]]:
-    """Return runs of rows that make up a table after a write of values at ``places``, in order.
+    """Return the rows of a table after a write of values at ``places``, as consecutive runs in order.
 
-    A run is (None, first, last) for rows of the table, and (True, first, last) for rows of the values.
+    A run is (None, first, last) for rows of the table, and (True, first, last) for rows of the written values.
     """
     row_of = {place: row for row, place in enumerate(places)}
     runs: list[tuple[bool | None, int, int]] = []
@@ -250,10 +248,10 @@ def _runs(places: list[int], extent: int) -> list[tuple[bool | None, int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class SlicesOfJoins(NodePass):
-    """Rewrite ``cat([a, b], 1)[:, :n]`` to ``a``, also through shape operators and further concatenations.
+    """Rewrite ``cat([a, b], 1)[:, :n]`` to ``a``, also if shape operators or further concatenations are in between.
 
-    This applies if all readers of the concatenation are such slices or results of the model. One scale for all
-    operands would suit none of the readers.
+    This applies if all readers of the concatenation are such slices or results of the model. One scale for all operands would suit none of
+    them.
     """
 
     targets = (_aten.slice.Tensor,)
