@@ -40,7 +40,7 @@ TOOLS := ca-certificates ccache clang g++ g++-aarch64-linux-gnu gcc gcc-aarch64-
     libc6-dev-riscv64-cross libclang-rt-dev libnewlib-arm-none-eabi nodejs qemu-system-arm qemu-user
 AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 
-.PHONY: help demo check test prepared collected soak tools lint warnings cortex_m33 bench docs wheel dist lib pages generate clean distclean
+.PHONY: help demo check parts test prepared collected soak tools lint warnings cortex_m33 bench docs wheel dist lib pages generate clean distclean
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -101,7 +101,11 @@ LONG := tests/compiler/test_bound.py tests/compiler/test_cascade_search.py tests
     tests/compiler/test_views.py
 NETWORK := tests/pytorch/test_kernel_selection.py
 
-check: lint
+# mypy takes one processor for half a minute where it has no cache; the tests have the other one meanwhile.
+check: $(VENV)/.dev
+	@$(MAKE) --no-print-directory --jobs=2 lint parts
+
+parts: $(VENV)/.dev
 	$(PYTEST) $(PARTS) $(NETWORK) $(addprefix --ignore=,$(LONG))
 
 tools:

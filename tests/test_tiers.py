@@ -40,7 +40,8 @@ def test_check_is_a_part_of_test(makefile: str, root: Path) -> None:
     options = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
     assert options["testpaths"] == ["tests"]
     assert recipe(makefile, "test") == "$(BUILD) OPENNEUTRON_BUILT=$(BUILT) $(PYTEST)"
-    assert recipe(makefile, "check") == "$(PYTEST) $(PARTS) $(NETWORK) $(addprefix --ignore=,$(LONG))"
+    assert recipe(makefile, "check") == "@$(MAKE) --no-print-directory --jobs=2 lint parts"
+    assert recipe(makefile, "parts") == "$(PYTEST) $(PARTS) $(NETWORK) $(addprefix --ignore=,$(LONG))"
     for part in [path for name in ("PARTS", "LONG", "NETWORK") for path in variable(makefile, name)]:
         assert part.startswith("tests/") and (root / part.partition("::")[0]).exists(), part
 
