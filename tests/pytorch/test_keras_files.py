@@ -88,3 +88,25 @@ def test_a_model_in_memory_needs_no_example_inputs(keras: Any) -> None:
     assert str(caught.value) == (
         "'model': the shape ?x?x4 of the input 'rows' is not fixed. Give it: --input-shape rows=1x1x4, with your sizes."
     )
+
+
+def test_a_file_that_is_cut(keras: Any, tmp_path: Path) -> None:
+    path = saved(small(keras), tmp_path)
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(InvalidModelError) as caught:
+        KERAS.read(path)
+    assert str(caught.value) == (
+        "'net.keras' is no .keras file, or is cut: it has no end of a zip archive. Save or copy it again."
+    )
+
+
+def test_a_class_that_is_not_registered(keras: Any, tmp_path: Path) -> None:
+    class Doubled(keras.layers.Layer):  # type: ignore[misc]
+        def call(self, x: Any) -> Any:
+            return 2 * x
+
+    with pytest.raises(InvalidModelError) as caught:
+        KERAS.read(saved(keras.Sequential([keras.Input((4,)), Doubled()]), tmp_path))
+    words = str(caught.value)
+    assert words.startswith("'net.keras' can't be read: Could not locate class 'Doubled'.")
+    assert words.endswith(" Compile the model in Python, or name the module with --import.")

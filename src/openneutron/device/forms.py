@@ -136,7 +136,7 @@ class Form:
 
 _WEIGHTS_ALONE = "weights have no program"
 
-_OLD_KERAS = "save it in Keras 3's form: keras.saving.load_model(path, compile=False).save('net.keras')"
+_OLD_KERAS = "save it in Keras 3's form: keras.saving.load_model(path, compile=False).save('net.keras'); load a file of weights alone into its model"
 
 _LFS = "it is a pointer of Git LFS, without the file's content; get the content with `git lfs pull`"
 

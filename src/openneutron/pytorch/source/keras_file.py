@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -50,13 +51,22 @@ def read_keras(
     Raises InvalidModelError for a file that can't be used, InvalidOptionError for a module that can't be imported or a shape that does not fit.
     """
     keras = _keras(path.name)
+    if not zipfile.is_zipfile(path):
+        raise InvalidModelError(
+            f"'{path.name}' is no .keras file, or is cut: it has no end of a zip archive. Save or copy it again."
+        )
     for module in imports:
         import_module(module)
     try:
         with suppressed(), _with_suffix(path) as named:
             model = keras.saving.load_model(str(named), compile=False, safe_mode=not trust)
     except Exception as error:  # Keras, zipfile and h5py have errors of their own
-        raise InvalidModelError(f"'{path.name}' can't be read: {_why(error)}.") from error
+        way = (
+            " Compile the model in Python, or name the module with --import."
+            if "Could not locate class" in str(error)
+            else ""
+        )
+        raise InvalidModelError(f"'{path.name}' can't be read: {_why(error)}.{way}") from error
     return program_of(model, path.name, LoadingOptions(input_shapes=input_shapes))
 
 
