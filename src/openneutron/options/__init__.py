@@ -337,7 +337,8 @@ class CompileOptions:
             )
 
     def _complete_target(self, name: str) -> str:
-        """Return the name of a target with what other options say of it: the NPU's driver, its release, and the number of threads."""
+        """Return the name of the target that follows from ``name`` and the other options: with NXP's driver, its release, or a number of
+        threads."""
         core = targets.without_threads(name)
         shared = name.removeprefix(core)
         if self.converter == DRIVER and targets.divided(core) is None:
@@ -351,7 +352,7 @@ class CompileOptions:
 
     @property
     def cpu_kernels(self) -> str:
-        """Return the kernels of operators outside of all programs: ``cpu``, or those for the target's host core where it is None."""
+        """Return the kernels of operators outside of all programs: ``cpu``, or the default of the target's host core if ``cpu`` is None."""
         has_xnnpack = targets.get(self.target).host.core.startswith(FAMILIES[XNNPACK]) and self.converter != EIQ
         return self.cpu or (XNNPACK if has_xnnpack else PORTABLE)
 
@@ -371,7 +372,8 @@ class CompileOptions:
         return targets.takes_int16(targets.get(self.target), self.makes_host_calls)
 
     def has_same_partitions(self, other: CompileOptions) -> bool:
-        """Return whether a model has the same operators in programs with ``other`` options, and the same kernels outside of them."""
+        """Return whether a compile with ``other`` options puts the same operators of a model into programs, and computes the others with the
+        same kernels."""
         return (self.takes_int16, self.cpu_kernels) == (other.takes_int16, other.cpu_kernels)
 
     @property
@@ -404,10 +406,10 @@ def _as_tuples(value: Any) -> Any:
 
 
 def region_bytes(given: int | RegionSizes | None, target: targets.Target) -> tuple[int, ...]:
-    """Return the budget of each memory region of the target in bytes. Raises InvalidOptionError where the target has less, or no region
-    of this name.
+    """Return the budget of each memory region of the target in bytes.
 
-    One number is shared among the regions: the first ones, which are the fastest, get as much as they have.
+    ``given`` has the budget of each region by name. If it is one number, the regions get as much as they have, the fastest first, until the
+    number is used up. Raises InvalidOptionError if the target has less memory, or no region of a name.
     """
     sizes = {region.name: int(region.size.value * 1024) for region in target.regions}
     if isinstance(given, tuple):
@@ -684,8 +686,8 @@ GROUPS: Mapping[str, type] = {
 
 
 def suggestion(keyword: str, parameters: Collection[str]) -> str:
-    """Return the end of a message about an unknown keyword: the object that the keyword belongs to, or the nearest
-    known one; empty where none is near.
+    """Return a suggestion for an unknown keyword, as the end of an error message: the options object that has the keyword, or the nearest known
+    keyword. It is empty if no known keyword is near.
 
     >>> suggestion("sram_buget", ["options", "name"])
     ' Did you mean options=CompileOptions(sram_budget=...)?'
@@ -701,7 +703,7 @@ def suggestion(keyword: str, parameters: Collection[str]) -> str:
 
 
 def as_group(parameter: str, given: Any) -> Any:
-    """Return the value of a parameter as its object with options; a dict has the options by name.
+    """Return the value of a parameter as its options object. A dict is converted: it has the options by name.
 
     Raises InvalidOptionError for an unknown option in a dict, and for a value of another type.
 

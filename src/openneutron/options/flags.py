@@ -35,11 +35,11 @@ SHOWN_CHARACTERS = 24
 class Declaration:
     """The properties of an option other than its name, type and default.
 
-    ``read`` turns the text of a flag into a value and raises InvalidOptionError for an unreadable one; ``span`` turns
-    ``A..B`` or ``A..B..STEP`` into values where the option has a range of them. ``check`` gets the
-    option's name and a value and raises InvalidOptionError for an unusable one. ``eiq`` has the values that NXP's
-    converter accepts beside the default, None where it accepts all. ``in_text`` is True where texts have the flag, not
-    only the command line.
+    * ``read`` turns the text of a flag into a value. It raises InvalidOptionError for an unreadable text.
+    * ``span`` turns ``A..B`` or ``A..B..STEP`` into values, for options that can have a range.
+    * ``check`` gets the option's name and a value. It raises InvalidOptionError for an unusable value.
+    * ``eiq`` has the values that NXP's converter accepts beside the default; None if it accepts all.
+    * ``in_text`` is True if the flag is also accepted in texts of flags, and not only on the command line.
     """
 
     help: str
@@ -146,12 +146,13 @@ def sizes_of_regions(text: str) -> int | tuple[tuple[str, int], ...]:
 
 
 MOST_STEPS = 16
-"""The values of a range without a step, at most."""
+"""The largest number of values in a range without a step."""
 
 
 def sizes_between(text: str) -> tuple[int, ...]:
-    """Return the sizes in bytes of a range of whole KiB: ``100..1500`` or ``100..1500..50``, both ends included. Without a step
-    it is a round one that gives at most 16 sizes, except the last.
+    """Return the sizes in a range of whole KiB, in bytes. The text is ``100..1500`` or ``100..1500..50``; both ends are included.
+
+    Without a step, a round step is chosen that gives at most 16 sizes; the upper end is added to them.
 
     >>> [size // 1024 for size in sizes_between("100..400..100")]
     [100, 200, 300, 400]
@@ -202,10 +203,10 @@ def split_flags(flags: str | Sequence[str] | None) -> tuple[str, ...]:
 
 
 def with_flags(options: Options, given: Sequence[str]) -> Options:
-    """Return the options as the flags change them; ``--name=value`` and ``--name``, ``value`` are the same.
+    """Return the options with the changes that flags make. ``--name=value`` and ``--name``, ``value`` have the same meaning.
 
-    Raises InvalidOptionError for a flag that is unknown, has no value or an unusable one, is given twice with different
-    values, or contradicts an option that has been set.
+    Raises InvalidOptionError for a flag that is unknown, that has no value or an unusable one, that is given twice with different values, or
+    that contradicts an option that has been set.
     """
     known = [flag for flag in flags_of(type(options)).values() if flag.declared.in_text]
     flags = {name: flag for flag in known for name in flag.values or (flag.name,)}
@@ -243,7 +244,7 @@ def _value(flag: Flag, name: str, text: str | None) -> Any:
 
 
 def read_as(subject: str, read: Callable[[Any], Any], given: Any) -> Any:
-    """Return what ``read`` returns; its InvalidOptionError names the subject."""
+    """Return ``read(given)``. If it raises InvalidOptionError, the message gets the subject in front."""
     try:
         return read(given)
     except InvalidOptionError as error:
@@ -279,7 +280,8 @@ FILE_ENTRIES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "adaptive_rounding": (lambda value: isinstance(value, bool), "true or false"),
     "correct_biases": (lambda value: isinstance(value, bool), "true or false"),
 }
-"""The entries other than the version: fields of QuantizationOptions, with a check and its words."""
+"""The entries of a quantization file other than the version: fields of QuantizationOptions, each with a check and the words that describe a
+right value."""
 
 
 def _is_list(value: Any, kind: type) -> bool:

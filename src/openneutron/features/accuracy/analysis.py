@@ -61,10 +61,10 @@ class Analysis:
         return made
 
     def add(self, call: ModelInputs, sample: Sample | None = None) -> None:
-        """Run one sample in float, with only one layer quantized, for each layer, and as in the compiled program, and add its signal
-        and noise. ``sample`` is passed to the metric.
+        """Run one sample, and add its signal and noise to the sums. The sample is run in float, as in the compiled program, and once for each
+        layer with only this layer quantized.
 
-        Raises InvalidOptionError where the metric does not take the sample.
+        ``sample`` is passed to the metric. Raises InvalidOptionError if the metric does not accept the sample.
         """
         lanes = self.lanes
         before, state = self.states

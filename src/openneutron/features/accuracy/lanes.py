@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Compute the values of one run of a model in three ways: in float, with one layer quantized at a time, and as in the
-compiled program.
+"""Compute the values of one run of a model in three ways: in float, in float with one layer quantized at a time, and as in the compiled program.
 
-If a model changes its buffers, the samples are a stream: a run begins with the state after the sample before. The float
-model and the int8 model have separate states. The simulator keeps the state of a delegate call.
+If a model changes its buffers, the samples are a stream: a run begins with the state after the previous sample. The float model and the int8
+model have separate states. The simulator keeps the state of a delegate call.
 """
 
 from __future__ import annotations
@@ -173,9 +172,12 @@ class Lanes:
         return self.float_results({**real, **changed})
 
     def alone(self, real: Mapping[str, Any], state: State) -> Iterator[tuple[Layer, torch.Tensor, torch.Tensor]]:
-        """Yield each layer with two results, both computed from its float inputs after quantization: that of the
-        quantized layer, and that of the float layer. The difference is the noise of the layer itself; a layer that
-        only moves values has none. ``state`` is the state of the float module before the run."""
+        """Yield each layer with two results of it, both computed from its float inputs after quantization: the result of the quantized layer,
+        and the result of the float layer.
+
+        The difference of the results is the noise of the layer itself. A layer that only moves values has no noise. ``state`` is the state of
+        the float module before the run.
+        """
         by_quantize = {layer.quantize: layer for layer in self.layers}
         quantized = self.twins.quantized
         inputs = {node: real[node.name] for node in quantized.graph.find_nodes(op="placeholder")}

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The tensors that the simulated NPU computes inside delegate calls, and the float twin of a quantized module, which
-they are compared with."""
+"""Read the tensors that the simulated NPU computes inside delegate calls, and make the float twin of a quantized module, with which they are
+compared."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from openneutron.pytorch.source.exporting import as_read, aten_graph, export, li
 
 @dataclass(frozen=True, eq=False)
 class QuantizedModule(QuantizedModel):
-    """A quantized PyTorch model. ``program`` has its quantize and dequantize operators; ``request`` is what was asked for."""
+    """A quantized PyTorch model. ``program`` contains its quantize and dequantize operators. ``request`` is the request that it was made for."""
 
     name: str
     program: ExportedProgram = field(repr=False)

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The partition of a model by NXP's flow, as far as NXP publishes its operators and limits, beside the partition of this
-compile."""
+"""Compare the partition of a model by this compile with the one by NXP's compiler, as far as NXP publishes its operators and limits."""
 
 from __future__ import annotations
 
@@ -22,8 +21,8 @@ NOT_LISTED = "not among the operators that NXP publishes"
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """An operator, with the reason why it is on the CPU here, and why NXP's flow leaves it there; an empty text for the
-    NPU."""
+    """An operator with two reasons: why this compile leaves it on the CPU, and why NXP's compiler does. A reason is empty if the operator is on
+    the NPU."""
 
     operator: str
     name: str
@@ -33,9 +32,11 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class AsNxp:
-    """The operators of the graphs that were compiled, placed by this compile and by NXP's release. ``partitions`` are
-    the NeutronGraphs of NXP's flow. ``others`` is the number of a PyTorch model's operators that have no form in LiteRT
-    here, and are on the CPU."""
+    """The operators of the compiled graphs, with their placement by this compile and by a release of NXP's compiler.
+
+    ``partitions`` is the number of NeutronGraphs that NXP's compiler would make. ``others`` is the number of a PyTorch model's operators that
+    this project can't express in LiteRT; they are on the CPU.
+    """
 
     release: Release
     target: str

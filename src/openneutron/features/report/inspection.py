@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a ``.tflite`` of NXP's converter holds: the NeutronGraphs with their sizes and the version of their form, and the
-operators that are left for the CPU."""
+"""Describe a ``.tflite`` of NXP's converter: its NeutronGraphs with their sizes and the version of their format, and the operators on the CPU."""
 
 from __future__ import annotations
 
@@ -41,8 +40,10 @@ OWN = "OpenNeutron's driver"
 
 @dataclass(frozen=True, slots=True)
 class GraphRow:
-    """A NeutronGraph of a file. Sizes are bytes; ``work_bytes`` has those of scratch, profile and debug buffers. ``version``
-    is that of the public form, and ``read_by`` says which drivers read it. ``fault`` says why none does."""
+    """A NeutronGraph of a file. Sizes are in bytes; ``work_bytes`` has the sizes of the scratch, profile and debug buffers by name.
+
+    ``version`` is the version of the published format, and ``read_by`` states which drivers read it. ``fault`` states why no driver reads it.
+    """
 
     operator: int
     inputs: tuple[str, ...]
@@ -75,8 +76,10 @@ class GraphRow:
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """The contents of a ``.tflite`` with NeutronGraphs of another compiler. ``on_cpu`` counts the operators left for the CPU.
-    ``appended`` has the names in the archive behind the flatbuffer, and ``appended_bytes`` its size."""
+    """The contents of a ``.tflite`` whose NeutronGraphs another compiler made. ``on_cpu`` has the number of operators on the CPU by name.
+
+    ``appended`` has the names of the files in an archive after the flatbuffer, and ``appended_bytes`` is the archive's size.
+    """
 
     file: str
     file_bytes: int

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The figures that a compiled file holds, without the facts of its compile."""
+"""The figures that can be computed from a compiled file alone, without the facts of its compile."""
 
 from __future__ import annotations
 

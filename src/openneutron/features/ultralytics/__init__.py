@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Compiled programs in a folder that Ultralytics predicts with: ``YOLO(folder).predict(...)`` and ``.val(...)`` on the simulated NPU.
+"""Write compiled programs into folders that Ultralytics can predict with: ``YOLO(folder).predict(...)`` and ``.val(...)`` then run on the
+simulated NPU.
 
-The folder has the form of Ultralytics' own export to ExecuTorch, a ``.pte`` and ``metadata.yaml`` in a folder whose name ends with
-``_executorch_model``, so that nothing of Ultralytics is changed. Its backend runs the ``.pte`` in ExecuTorch's Python runtime, where
-``simulate`` registers the simulated NPU.
+A folder has the layout of Ultralytics' own export to ExecuTorch: a ``.pte`` and ``metadata.yaml`` in a folder whose name ends with
+``_executorch_model``. Ultralytics itself is not changed. It runs the ``.pte`` in ExecuTorch's Python runtime, in which ``simulate`` registers
+the simulated NPU.
 """
 
 from __future__ import annotations
