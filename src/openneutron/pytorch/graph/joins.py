@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Represent concatenations, and the shape operators on their results, as trees of pieces.
+"""Represent concatenations, and shape operators on their results, as trees of pieces.
 
-A shape operator moves from the result of a concatenation to the operands where the values stay the same:
-``cat([a, b], 1).permute(0, 2, 1)`` is ``cat([a.permute(0, 2, 1), b.permute(0, 2, 1)], 2)``. A slice of a concatenation becomes a
-concatenation of the operands that it covers.
+A piece is an operand of a concatenation. A shape operator on the result moves to the operands if the values stay the same: ``cat([a, b],
+1).permute(0, 2, 1)`` is ``cat([a.permute(0, 2, 1), b.permute(0, 2, 1)], 2)``. A slice of a concatenation becomes a concatenation of the
+operands that it covers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from openneutron.pytorch.graph.program import Change, is_move
 _aten = torch.ops.aten
 
 MOST_PIECES = 64
-"""A concatenation of more operands or of more pieces than this is one piece itself."""
+"""The limit on operands of a concatenation and on pieces. A concatenation with more of them is treated as one piece."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A shape operator on a tree whose outermost concatenation it can't move into. ``shape`` is that of the result."""
+    """A shape operator on a tree that can't be moved into the outermost concatenation. ``shape`` is the shape of the result."""
 
     move: Move
     inner: Tree
@@ -104,10 +104,10 @@ def join_of(origin: Node, dim: int, pieces: Sequence[Tree]) -> Tree:
 
 
 def exchanged(tree: Tree) -> Tree | None:
-    """Return a concatenation of concatenations with the outer and the inner dimension exchanged.
+    """Return nested concatenations with the dimensions of the outer and the inner ones exchanged.
 
-    ``cat([cat([a, b], 1), cat([c, d], 1)], 2)`` becomes ``cat([cat([a, c], 2), cat([b, d], 2)], 1)``. The result is None for any other
-    tree, and where the inner concatenations differ in their dimension or in the extents of their operands.
+    ``cat([cat([a, b], 1), cat([c, d], 1)], 2)`` becomes ``cat([cat([a, c], 2), cat([b, d], 2)], 1)``. Return None for any other tree, and
+    if the inner concatenations differ in their dimension or in the extents of their operands.
     """
     if not isinstance(tree, Join) or not all(isinstance(piece, Join) for piece in tree.pieces):
         return None
@@ -204,7 +204,7 @@ def move_of(node: Node) -> Move | None:
 
 
 def moved(tree: Tree, move: Move) -> Tree:
-    """Return the tree of a shape operator on ``tree``. The operator moves into the concatenations as deep as it can."""
+    """Return the tree of a shape operator on ``tree``, with the operator moved into as many nested concatenations as possible."""
     if isinstance(tree, Piece):
         return Piece(tree.node, (*tree.moves, move), move.shape_of(tree.shape))
     if isinstance(tree, Join):

@@ -37,7 +37,7 @@ def add_call(
 
 
 def behind(node: Node) -> Node:
-    """Return the first node after ``node`` that is no placeholder: a reader of ``node`` can be inserted before it."""
+    """Return the node in front of which a reader of ``node`` can be inserted: the first one after ``node`` that is no placeholder."""
     after = node.next
     while after.op == "placeholder":
         after = after.next
@@ -159,12 +159,12 @@ def replace(node: Node, result: Any) -> bool:
 
 
 def only_user(node: Node) -> Node | None:
-    """Return the only reader of a node; None if it has several or none."""
+    """Return the only reader of a node, or None if it has no reader or several."""
     return next(iter(node.users)) if len(node.users) == 1 else None
 
 
 def results_of(node: Node) -> dict[int, list[Node]]:
-    """Return the ``getitem`` nodes with readers of a call with several results, by the index of the result."""
+    """Return the ``getitem`` nodes that read a call with several results and are themselves read, by the index of the result."""
     found: dict[int, list[Node]] = {}
     for user in node.users:
         if is_getitem(user) and user.users:
@@ -189,7 +189,7 @@ def number_of(module: GraphModule, item: object) -> float | None:
 
 
 def held_by(module: GraphModule, node: Node) -> object:
-    """Return the attribute of the module that a ``get_attr`` node names; None where there is no such attribute."""
+    """Return the attribute of the module that a ``get_attr`` node reads, or None if there is no such attribute."""
     owner: object = module
     for part in str(node.target).split("."):
         owner = getattr(owner, part, None)

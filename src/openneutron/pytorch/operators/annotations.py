@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The annotation rules: one row per ATen operator, which states the quantization of the operator.
+"""The annotation rules: one row for each ATen operator, which states how the quantizer annotates the operator's operands and result.
 
-Families whose rules look at a call's arguments add their rows in their own files.
+Rules that look at the arguments of a call are added in the file of the operator's family.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ScaleMap = Callable[[torch.Tensor], torch.Tensor]
 
 
 class Result(Enum):
-    """The origin of the scale of a call's result."""
+    """The rule for the scale of a call's result."""
 
     OWN = "its own, from calibration"
     SHARED = "the first input's"
@@ -37,9 +37,10 @@ class Result(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """An int16 state that a call with several results takes and returns. All other results of the call share one quantization.
+    """The int16 state of a call that takes the old state and returns the new one beside other results. All other results share one
+    quantization.
 
-    argument, result: the places of the old and the new state. scale: returns the scale of the state for a call.
+    argument, result: the indices of the old and of the new state. scale: a function that returns the scale of the state for a call.
     """
 
     argument: int
@@ -47,27 +48,37 @@ class Kept:
     scale: Callable[[Node], float]
 
     def beside(self, node: Node) -> Node:
-        """Return the first of the other results that is read, or the state where no other result is read."""
+        """Return the first other result that is read, or the new state if no other result is read."""
         found = results_of(node)
         return found[min(found, key=lambda place: (place == self.result, place))][0]
 
 
 @dataclass(frozen=True, slots=True)
 class AnnotationRule:
-    """The quantization of an operator's arguments and result. Arguments are given by index.
+    """The quantization of an operator's arguments and of its result. Arguments are given by their index.
 
-    data: activations. An argument may be a list of tensors, as that of cat; all of them then share one scale with the result.
+    data: activations. If an argument is a list of tensors, as that of cat, all of them share one scale with the result.
+
     weight, bias: constants.
-    weight_axis: the axis along which each index of the weight has its own scale, or None for one scale; a function if it depends on the
-    call.
-    bias_scales: returns the function from weight scales to bias scales, for calls whose bias has other scales.
-    own_if: returns whether the result of a call has its own scale although ``result`` is SHARED.
-    fuses: a clamp that is the only reader runs inside this operator.
+
+    weight_axis: the axis of the weight with a scale for each index, or None for one scale; a function if it depends on the call.
+
+    bias_scales: a function that returns the function from weight scales to bias scales, for calls whose bias has other scales.
+
+    own_if: a function that returns whether the result of a call has a scale of its own although ``result`` is SHARED.
+
+    fuses: a clamp that is the only reader is fused into this operator.
+
     otherwise: the rule of a call whose weight is not a constant.
-    state: the argument whose scale the result takes if a call has that argument.
-    products: returns the further constant weights of a call, each with the bias that is added to its product.
+
+    state: an argument whose scale the result shares if the call has that argument.
+
+    products: a function that yields further constant weights of a call, each with the bias that is added to its product.
+
     narrow: an argument of ``data`` that stays int8 if the others are int16, as in LiteRT.
-    int8_alone: returns whether a call stays int8 in a model of int16 activations, because no kernel computes it on int16.
+
+    int8_alone: a function that returns whether a call stays int8 in an int16 model, because no kernel computes it on int16.
+
     kept: the state of a call with several results. It is int16 in any model.
     """
 
@@ -88,7 +99,7 @@ class AnnotationRule:
     kept: Kept | None = None
 
     def operands(self, node: Node) -> Iterator[Node]:
-        """Yield the activations of a call, those in lists too."""
+        """Yield the activations of a call, including those in lists."""
         for place in self.data:
             given = argument(node, place)
             items = given if isinstance(given, (list, tuple)) else (given,)
@@ -100,7 +111,10 @@ class AnnotationRule:
 
 
 def argument(node: Node, place: int | None) -> object:
-    """Return the argument at this place of the schema, given by place or by name, or None if the call has no such argument."""
+    """Return the argument at an index of the operator's schema, whether the call passes it by position or by name.
+
+    Return None if the call does not pass it.
+    """
     if place is None:
         return None
     if place < len(node.args):
@@ -120,8 +134,7 @@ JOIN = AnnotationRule(data=(0, 1), result=Result.SHARED)
 
 
 def fixed_by(op: str) -> AnnotationRule:
-    """Return the rule of an operator whose result has the fixed quantization of the operator table's row ``op``, or a finer
-    one."""
+    """Return the rule of an operator whose result has the fixed quantization in row ``op`` of the operator table, or a finer one."""
     return AnnotationRule(result=Result.REACHED, fixed=BY_NAME[op].fixed_output)
 
 
@@ -130,16 +143,18 @@ SOFTMAX = ("aten.softmax.int", "aten._softmax.default")
 LOG_SOFTMAX = ("aten.log_softmax.int", "aten._log_softmax.default")
 
 TRUTH_SCALE = (1 / 255, -128)
-"""Scale and zero point of booleans as numbers: 0 and 1 become the least and the largest int8 value."""
+"""The scale and zero point with which booleans are quantized as numbers: 0 and 1 are the lowest and the highest int8 value."""
 
 BYTES_AND_WORDS: Mapping[torch.dtype, tuple[float, int, torch.dtype]] = MappingProxyType(
     {torch.uint8: (1.0, -128, torch.int8), torch.int8: (1.0, 0, torch.int8), torch.int16: (1.0, 0, torch.int16)}
 )
-"""Scale, zero point and type of integers as numbers, by the type of the integers: each is represented exactly."""
+"""The scale, zero point and type with which integers are quantized exactly, by the type of the integers."""
 
 LARGEST_VALUE = 1e4
-"""The largest magnitude of a filler that counts as a value. A larger one marks a missing value: a quantization whose range
-includes it would leave no steps for other values."""
+"""The largest magnitude of a fill value that counts as a value of the tensor.
+
+A larger fill value marks missing values. A range that includes it would leave no steps for the other values.
+"""
 
 MASKED = -64.0
 """The number that is added to a masked score instead of -infinity, which int8 can't represent. A mask has only the values 0 and

@@ -33,10 +33,10 @@ Triple = Sequence[int]
 def conv3d(
     input: Tensor, weight: Tensor, bias: Tensor | None, stride: Triple, padding: Triple, dilation: Triple, groups: int
 ) -> Tensor:
-    """Compute a convolution of volumes as one convolution of images: the batch has an image for each output depth of each volume.
+    """Compute a 3-D convolution as one 2-D convolution whose batch has one image for each output depth of each volume.
 
-    The channels of an image are the concatenated channels of all planes that the window covers along the depth. Each output is then
-    one sum of products, as in three dimensions.
+    The channels of an image are the concatenated channels of all planes under the window's depth. As in three dimensions, each output is
+    one sum of products.
     """
     (step, *steps), (before, *around), (apart, *aparts) = (_three(item) for item in (stride, padding, dilation))
     planes = _padded(_planes(input), before, before)
@@ -70,10 +70,10 @@ def conv_transpose3d(
     groups: int,
     dilation: Triple,
 ) -> Tensor:
-    """Compute a transposed convolution of volumes as one of images for each phase of the depth's stride.
+    """Compute a transposed 3-D convolution as one transposed 2-D convolution for each phase of the depth's stride.
 
-    Output depth o is a sum over the taps k and the input depths i with i * stride + k * dilation = o + padding. All
-    outputs of a phase have the same taps.
+    Output depth o is a sum over the taps k and the input depths i with i * stride + k * dilation = o + padding. All outputs of a phase have
+    the same taps.
     """
     (step, *steps), (before, *around), (apart, *aparts) = (_three(item) for item in (stride, padding, dilation))
     behind, *behinds = _three(output_padding)
@@ -101,7 +101,7 @@ def conv_transpose3d(
 
 
 def _three(numbers: Sequence[int]) -> list[int]:
-    """Return a number for each dimension; a single number holds for all three."""
+    """Return three numbers, one for each dimension. A single number is repeated."""
     return list(numbers) if len(numbers) == 3 else [numbers[0]] * 3
 
 
@@ -124,7 +124,7 @@ def _padded(planes: Tensor, before: int, behind: int) -> Tensor:
 
 
 def _window(planes: Tensor, start: int, count: int) -> Tensor:
-    """Return ``count`` planes from ``start`` on, with zeros outside the volume; at least one plane is inside."""
+    """Return ``count`` planes from ``start`` on. Planes outside of the volume are zeros; at least one plane is inside."""
     end, depth = start + count, planes.shape[1]
     first, last = min(max(start, 0), depth), min(max(end, 0), depth)
     inside = planes if (first, last) == (0, depth) else _aten.slice.Tensor(planes, 1, first, last)
@@ -212,12 +212,14 @@ OHWI = (0, 2, 3, 1)
 IHWO_OF_DEPTHWISE = (1, 2, 3, 0)
 
 BIAS_SCALE_TOLERANCE = 1e-5
-"""Relative difference up to which a bias counts as being in units of input scale times weight scale (float32 products
-differ by less)."""
+"""The relative difference from (input scale * weight scale) up to which the scale of a bias counts as equal to it.
+
+Float32 products differ by less.
+"""
 
 
 LARGEST_BIAS = {DType.INT32: 2**31 - 1, DType.INT64: 2**46 - 1}
-"""The largest bias of each type. LiteRT rescales sums of int16 products below 2**47."""
+"""The largest bias of each type. LiteRT can rescale sums of int16 products below 2**47."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +233,7 @@ class Window:
     dilation: tuple[int, int] = (1, 1)
 
     def behind(self, size: Shape, result: Shape) -> tuple[int, int]:
-        """Return the numbers of rows and columns by which the last windows reach beyond an input of extents ``size``."""
+        """Return the numbers of rows and columns by which the last windows extend beyond an input with the extents ``size``."""
         reach = (
             (out - 1) * stride + (kernel - 1) * dilation + 1 - extent - before
             for out, stride, kernel, dilation, extent, before in zip(
@@ -257,10 +259,10 @@ class Window:
 
 
 def padded(context: Context, source: str, window: Window, result: Shape, value: int | None = None) -> tuple[str, str]:
-    """Return (tensor, LiteRT's padding) for a window over the NHWC tensor ``source`` with ``result`` rows and columns.
+    """Return a tensor and LiteRT's padding mode for a window over the NHWC tensor ``source`` with ``result`` rows and columns of output.
 
-    Padding that is neither SAME nor VALID becomes a PAD node (of real 0, or PADV2 with the stored ``value``) before a VALID
-    window; the compiler fuses it.
+    Padding that is neither SAME nor VALID becomes a PAD node in front of a VALID window (PADV2 with the stored ``value``). The compiler
+    fuses it.
     """
     here = context.tensors[source]
     size = here.shape[1:3]
@@ -273,7 +275,7 @@ def padded(context: Context, source: str, window: Window, result: Shape, value: 
 
 
 def pad(context: Context, source: str, amounts: tuple[tuple[int, int], ...], value: int | None = None) -> str:
-    """Return the tensor padded by ``amounts`` (before and after each axis) with the stored ``value``; None is its zero point."""
+    """Return the tensor padded by ``amounts`` before and after each axis with the stored ``value``. None: the zero point."""
     here = context.tensors[source]
     assert here.quant is not None
     shape = tuple(extent + before + after for extent, (before, after) in zip(here.shape, amounts, strict=True))
@@ -320,9 +322,9 @@ def convolution(node: Node, context: Context) -> Value | Reject:
 
 
 def _operands(context: Context, given: dict[str, Any], shape: Shape) -> tuple[Value, Value, Window]:
-    """Return the data, the constant weights and the window of a convolution.
+    """Return the data, the constant weights and the window of a convolution. A 1-D convolution becomes a 2-D one with a single row.
 
-    A convolution in one dimension is stated as one of images with a single row. Rejects one of three dimensions.
+    Raises Rejected for a 3-D convolution.
     """
     if len(shape) not in (3, 4):
         raise Rejected(f"it has {len(shape) - 2} spatial dimensions; there are kernels for 1 and 2")
@@ -344,10 +346,10 @@ def with_row(shape: Shape) -> Shape:
 
 
 def bias_of(context: Context, node: Any, source: str, weights: str, filters: int) -> str:
-    """Return the bias in units of input scale times weight scale, int32, or int64 of int16 activations; zeros for an absent
-    bias, since LiteRT requires a bias.
+    """Return the bias with the scale (input scale * weight scale), as int32, or as int64 with int16 activations.
 
-    A bias that is still float, or in other units, is converted; it must be a constant.
+    The result is zeros if there is no bias, because LiteRT requires one. A bias that is float or has another scale is converted; it must be
+    a constant.
     """
     data, weight = context.tensors[source].quant, context.tensors[weights].quant
     dtype = (DType.INT64 if context.tensors[source].dtype is DType.INT16 else DType.INT32).numpy
@@ -368,7 +370,7 @@ def bias_of(context: Context, node: Any, source: str, weights: str, filters: int
 
 
 def _real_bias(context: Context, node: Any) -> tuple[Array, Array, Array | None]:
-    """Return a constant bias as it is stored, its real values, and its scales; None for the scales of a float bias."""
+    """Return the stored values of a constant bias, its real values, and its scales. The scales are None for a float bias."""
     if node in context.constants:
         value: Array = context.constants.array(node).reshape(-1)
         return value, value.astype(np.float64), None
@@ -380,10 +382,10 @@ def _real_bias(context: Context, node: Any) -> tuple[Array, Array, Array | None]
 
 
 def weights_for_bias(context: Context, node: Any, source: str, weights: str) -> str:
-    """Return the weights, with larger scales in channels whose bias would exceed its type.
+    """Return the weights with larger scales for channels whose bias would exceed the range of its type.
 
-    The unit of a bias is input scale times weight scale, which is tiny for a channel of weights near 0. A weight's rounding to the larger scale
-    changes a product by at most 2**-23 of the bias.
+    The scale of a bias is (input scale * weight scale), which is tiny for a channel of weights near 0. Rounding a weight to the larger
+    scale changes a product by at most 2**-23 of the bias.
     """
     here, data = context.tensors[weights], context.tensors[source].quant
     if node is None or data is None or here.quant is None or here.data is None or any(here.quant.zero_points):
@@ -483,7 +485,7 @@ def _each(rule: Any, *sides: Pair) -> Pair:
 
 
 def _is_same(extents: Pair, result: Pair, spread: Pair, stride: Pair, before: Pair) -> bool:
-    """Return whether LiteRT's SAME allows a result of these extents and crops it as PyTorch's padding does."""
+    """Return whether LiteRT's SAME padding allows a result with these extents and crops it exactly as PyTorch's padding does."""
 
     def one(size: int, out: int, taps: int, step: int, left: int) -> bool:
         least = (size - 1) * step
@@ -515,8 +517,8 @@ def _weights(context: Context, weight: Value, groups: int, spread: Pair, dilatio
 
 
 def output_scales(quant: QuantParams, groups: int, inputs: int, group_outputs: int) -> QuantParams:
-    """Return the quantization of the weights with a scale for each output channel, or one for all. Raises Rejected if their own
-    scales don't allow that."""
+    """Return the quantization of the weights with one scale for each output channel, or with one scale. Raises Rejected if the scales of
+    the weights don't allow either."""
     if quant.axis is None:
         return quant
     if any(quant.zero_points):
@@ -533,7 +535,7 @@ def output_scales(quant: QuantParams, groups: int, inputs: int, group_outputs: i
 
 
 Amounts = list[tuple[int, int]]
-"""The amounts of padding before and after each dimension. A negative amount is cut off."""
+"""The padding before and after each dimension. A negative amount crops."""
 
 
 def _amounts(flat: list[int], rank: int) -> Amounts:
