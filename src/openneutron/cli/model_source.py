@@ -82,7 +82,8 @@ class ModelFile:
 
     @property
     def name(self) -> str:
-        """Return the name from which names of results are made, without a suffix."""
+        """Return the name, without a suffix, that result files get: the file's stem, followed by ``_neutron`` for a
+        model of kind ``Kind.LITERT``."""
         return f"{self.path.stem}_neutron" if self.form.kind is Kind.LITERT else self.path.stem
 
 

@@ -255,8 +255,8 @@ FORMS = (
 
 
 def of_content(path: Path) -> Form | None:
-    """Return the form that a file's content identifies; None where the file can't be read, or its content identifies no
-    form."""
+    """Return the form that the content at ``path`` identifies: of a file, or of a SavedModel folder. None if the path
+    can't be opened, or its content identifies no form."""
     problem = obstacle(path)
     if problem is not None:
         return SAVED_MODEL if problem == FOLDER and (path / SAVED_MODEL.member).is_file() else None

@@ -402,7 +402,8 @@ class Target:
 
     @property
     def macs_per_cycle(self) -> int:
-        """Return the most multiply-accumulates of all units, or of all cores, in a cycle."""
+        """Return the target's peak of multiply-accumulates per cycle: of all units of the NPU, or of all CPU cores
+        (at least 1) on a target without an NPU."""
         if self.cpu is not None:
             return max(1, round(self.cpu.cores.value * self.cpu.macs.value))
         return self.units * self.pipelines * self.macs

@@ -320,8 +320,12 @@ def _filtered(call: KernelCall, work: Work, target: Target, rows: int) -> Cost:
 
 
 def _each_weight_once(step: Cost, weights: int, steps: int, target: Target) -> Cost:
-    """Return the cost of ``steps`` steps that each cost ``step`` and each read ``weights`` bytes of weights again.
-    Reading the weights is a lower bound of the time of a step."""
+    """Return the cost of ``steps`` steps. Each costs ``step`` and reads all ``weights`` bytes of weights from memory,
+    each byte once.
+
+    A step takes at least as long as this reading. The cycles by which the reading is longer than
+    ``step.compute_cycles`` are added as stall cycles.
+    """
     waiting = max(0, math.ceil(weights / target.constants_memory.bandwidth.value) - step.compute_cycles)
     compute = step.compute_cycles + waiting
     return replace(step, compute_cycles=steps * compute, macs=steps * step.macs, stall_cycles=steps * waiting)
@@ -588,7 +592,8 @@ def work_on_cpu(call: KernelCall, target: Target, rows: int) -> Instructions:
 
 
 def _on_cpu(call: KernelCall, cost: Cost, target: Target, rows: int) -> Cost:
-    """Return the cost of ``rows`` output rows on a CPU. ``cost`` is the cost on an NPU of one multiplier
+    """Return the cost of ``rows`` output rows on a CPU: ``cost`` with its compute cycles replaced by those of the
+    estimated CPU instructions, and without stall cycles. ``cost`` is the cost on an NPU of one multiplier
     (``Cpu.as_npu``)."""
     assert target.cpu is not None
     instruction_set = target.cpu.instruction_set.value[0]

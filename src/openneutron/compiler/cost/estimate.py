@@ -469,9 +469,11 @@ def bottleneck(cost: Cost) -> str:
 
 
 def notable_losses(call: KernelCall, cost: Cost, target: Target, stripes: int = 1) -> tuple[Loss, ...]:
-    """Return the losses of a call in which less than half of the multipliers work, the largest loss first.
+    """Return why multipliers are idle, if on average less than half of them work during the call: its losses, the
+    largest first.
 
-    Small losses (``WORTH_SAYING``) are left out. The result is empty for other calls, and for calls that do not multiply.
+    Losses that leave more than ``WORTH_SAYING`` of the multipliers working are left out. The result is empty if half
+    or more work, or if the call does not multiply.
     """
     if not cost.macs or cost.macs >= LITTLE * cost.cycles * target.macs_per_cycle:
         return ()

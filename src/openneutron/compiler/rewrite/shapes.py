@@ -325,8 +325,12 @@ def _is_mergeable(call: KernelCall, target: Target) -> bool:
 
 
 def _pieces(call: KernelCall) -> list[KernelCall]:
-    """Return the calls of the left edge, the middle and the right edge; an edge without columns has no call. The
-    list is empty if there is no middle, or if the last window covers only padding."""
+    """Divide a convolution by output columns: left edge (windows that begin in the padding), middle (windows inside
+    the input), right edge (windows that end beyond the input).
+
+    The middle's kernel columns are merged into its channels (``merge_columns``). An empty edge has no call. Returns
+    an empty list if the middle is empty, or if the last window covers only padding.
+    """
     window, p, source = _summed_window(call), call.params, call.views[only_input(call)]
     assert window is not None
     stride, before, width = p[window.stride[1]], p[window.pad[1]], p[window.kernel[1]]

@@ -101,8 +101,8 @@ def in_regions(fitted: Fitted, space: Space, target: Target) -> Fitted | None:
 
 
 def least_bytes(fitted: Fitted, space: Space, target: Target) -> int | None:
-    """Return the smallest total size in bytes with which a division of the schedule fits the regions of ``space``; None
-    if none fits them."""
+    """Divide the schedule's buffers between the memory regions in the ways that ``_fastest_first`` yields, and return
+    the smallest sum of region sizes, in bytes, that ``space`` holds. None if no division fits."""
     least = None
     for near in _fastest_first(fitted, _Traffic.of(fitted, target), space):
         sizes = in_several_buffers(fitted.layout, fitted.schedule, near, 0).regions_bytes

@@ -131,7 +131,7 @@ class Deployment:
 
     @property
     def takes_frames(self) -> bool:
-        """Return whether an input is a camera's frame: a picture of plain bytes."""
+        """Return whether at least one input can be a camera's frame: a uint8 tensor of four dimensions."""
         return any(tensor.dtype == "uint8" and len(tensor.shape) == 4 for tensor in self.inputs)
 
     @property

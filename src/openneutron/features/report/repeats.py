@@ -101,7 +101,11 @@ def _change(here: str, there: str) -> tuple[str, str, str] | None:
 
 
 def _title(names: Sequence[str], first: int, period: int, times: int) -> str:
-    """Return the name of repeats, from the first item whose name differs in the last repeat."""
+    """Return the title of a block of repeats, such as ``layers.0 to 2``.
+
+    It comes from the first item of the period whose names in the first and the last repeat differ in exactly one
+    number: the text before the number, then both numbers. If there is no such item, it is the first item's name.
+    """
     last = first + period * (times - 1)
     changes = (_change(names[first + item], names[last + item]) for item in range(period))
     change = next(filter(None, changes), None)

@@ -598,7 +598,13 @@ def find_regions(
 
 
 def _joined(node: Node, sources: list[Node], region_of: dict[Node, Region]) -> Region | None:
-    """Return the function that ends in ``node``, from the nearest possible root; None without one."""
+    """Return the region (pointwise function) that ends in ``node``, or None if there is none.
+
+    Its root is common to all ``sources``: for each, the source itself or the root of the source's region. The root is
+    float32 and has the result's shape, and nodes between root and ``node`` have no readers elsewhere. The source
+    itself is tried first. If a single source is in a region and only ``node`` reads it, only the region's root is
+    tried.
+    """
     ways = [[source, *([region_of[source].root] if source in region_of else [])] for source in sources]
     if len(ways) == 1 and len(ways[0]) == 2 and len(sources[0].users) == 1:
         ways = [ways[0][1:]]

@@ -370,7 +370,7 @@ class Plan:
                 )
 
     def _parts(self) -> Iterator[Part]:
-        """Yield each tensor of the model."""
+        """Yield the name and shape of each parameter (weight or bias) that the model has by its configuration."""
         family, config = self.family, self.config
         yield Part(f"{family.embedding}.weight", (config.vocab_size, self.width), is_linear=True)
         if family.positions:

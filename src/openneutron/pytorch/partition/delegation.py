@@ -229,7 +229,8 @@ def on_cpu(node: Node, reject: Reject, fallback: Fallback | None = None) -> Node
 
 
 def _converts_input(node: Node) -> bool:
-    """Return whether the node converts an input of the model to float and all its readers quantize the result."""
+    """Return whether the node casts an input of the model to float32 (``CASTS``, not a dequantize node) and only
+    quantize nodes read the result."""
     overload = overload_of(node)
     source = node.args[0] if node.args else None
     if overload is None or overload._schema.name not in CASTS or node.meta["val"].dtype != torch.float32:

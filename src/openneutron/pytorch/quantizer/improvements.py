@@ -248,7 +248,8 @@ class LayerPair:
         return torch.tensor(float(scale), dtype=torch.float64)
 
     def store(self, operand: Node, values: torch.Tensor) -> None:
-        """Write the integers of a constant operand in place, and update the operand's value in ``here``."""
+        """Overwrite the stored integers of a constant operand with ``values``, in place, and recompute the
+        dequantized operand in the values of each sample (``here``)."""
         stored = self.stored(operand)
         assert stored is not None
         stored.copy_(values.to(stored.dtype))
@@ -484,10 +485,13 @@ def _apply(module: GraphModule, pair: Pair, found: Mapping[Node, torch.Tensor], 
 
 
 def below(factors: torch.Tensor, shares: torch.Tensor) -> torch.Tensor:
-    """Return the factors, limited so that a clamp between the layers has the same effect as before.
+    """Return the factors by which the first layer's channels are divided, changed so that the clamp after it clips as
+    before.
 
-    ``shares`` has the largest value of each channel divided by the clamp's upper bound. A channel that reaches the bound gets the factor 1.
-    If no channel does, the factors are scaled so that the largest channel just reaches the bound.
+    ``shares``: each channel's largest value, as a share of the clamp's bound. Channels that reach the bound (share
+    about 1) get the factor 1, and all others are divided by the geometric mean of those channels' factors. If no
+    channel reaches it, all factors are multiplied by one number, so that the largest channel after the division just
+    reaches the bound. A factor below its channel's share is raised to the share: no channel exceeds the bound.
     """
     there = shares >= 1 - NEAR
     if bool(there.any()):

@@ -498,7 +498,8 @@ class Seen:
 
     @classmethod
     def of(cls, tensors: Iterable[torch.Tensor]) -> Seen:
-        """Return the range of the values of these tensors."""
+        """Return the range of all finite values of these tensors, extended to include 0, with the sum of their
+        squares and their number."""
         seen = cls()
         for tensor in tensors:
             seen = seen.with_values(tensor)

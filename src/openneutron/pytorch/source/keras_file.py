@@ -100,7 +100,8 @@ def _with_suffix(path: Path) -> Iterator[Path]:
 
 
 def _keras(name: str) -> Any:
-    """Return Keras on its PyTorch backend. Raises InvalidModelError where the process has it on another one."""
+    """Import Keras with its PyTorch backend, and return the module. Raises InvalidModelError if this process has
+    already imported Keras with another backend. ``name``: the file's name in that message."""
     if "keras" not in sys.modules:
         os.environ[BACKEND] = "torch"
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

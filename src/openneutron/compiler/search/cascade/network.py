@@ -129,7 +129,8 @@ def in_row(view: View, row_pitch: int) -> tuple[int, bool]:
 def network(
     calls: Sequence[KernelCall], storages: Storages, target: Target, outside: bool, fetched: bool = False
 ) -> Network:
-    """Return the calls and storages as the search sees them.
+    """Return the network that the cascade search works on: for each call its rows (``CallRows``), for each storage
+    that is no constant a ``Piece`` with its writers and readers.
 
     ``outside``: inputs and outputs are in the caller's memory. ``fetched``: constants are in the arena while they are
     read.

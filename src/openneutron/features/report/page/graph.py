@@ -236,8 +236,9 @@ class _Reasons:
                 self._queues[packet].append(item)
 
     def of(self, call: Call) -> OnCpu | None:
-        """Return the operator of a call, or None. A ``.pte`` has no names, so that its calls of one
-        operator are matched in the order of the model."""
+        """Return the CPU entry of a call; None if there is none. It is found by operator and name. If that fails (a
+        ``.pte`` has no names), the next unused entry of the same operator is returned, so that calls must be asked
+        for in the model's order."""
         named = self._named.get((call.operator, call.name))
         if named is not None:
             return named

@@ -238,7 +238,8 @@ TYPES = {
 
 
 def type_of(number: int) -> torch.dtype:
-    """Return the type of a number in ONNX's list. Raises Refused for a type that PyTorch's operators lack."""
+    """Return the PyTorch type for a number of onnx.TensorProto.DataType (``TYPES``). Floats of 16 and 64 bits give
+    float32. Raises Refused for a type that ``TYPES`` does not have."""
     if number not in TYPES:
         raise Refused(f"has values of the type {type_name(number)}")
     return TYPES[number]

@@ -76,7 +76,11 @@ class ComputedPositions(Pass):
 
 
 def _is_from_zero(node: object) -> bool:
-    """Return whether the integers of a node are known to be at least 0."""
+    """Return whether all values of an integer node are known to be at least 0.
+
+    These are positions, such as those of argmax or topk; remainders by a positive number; floor quotients of such
+    values by a positive number; and moves or type conversions of such values.
+    """
     if not isinstance(node, Node) or node.op != "call_function":
         return False
     if node.target in _POSITIONS:
