@@ -37,7 +37,6 @@ from tests.support.convolution_calls import (
     Window,
 )
 from tests.support.objects import compiled
-from tests.support.runtime_builds import WITHOUT_HEAP, c_compiler
 
 KERNELS = tuple(
     row.name
@@ -55,11 +54,10 @@ SOURCES = (
     RUNTIME / "kernels" / "elements_16.c",
 )
 VARIANTS: Mapping[str, tuple[str, ...]] = {
-    "portable": WITHOUT_HEAP,
-    "native": (*FLAGS, "-O3", "-fPIC"),
+    "portable": ("-DNEUTRON_PORTABLE_ONLY",),
+    "native": (),
 }
-"""The compiled sources: the portable code alone, or with the variants for the machine's processor. The other tests have
-compiled the former."""
+"""The compiled sources: the portable code alone, or with the variants for the machine's processor."""
 
 Range = tuple[int, int]
 Ranges = tuple[Range, Range, Range, Range]
@@ -71,7 +69,7 @@ def library(variant: str) -> ctypes.CDLL:
     """The kernels and their checks in a shared object of their own."""
 
     def build(folder: Path) -> None:
-        objects = compiled(folder, c_compiler(), VARIANTS[variant], SOURCES)
+        objects = compiled(folder, "gcc", [*FLAGS, *VARIANTS[variant], "-O3", "-fPIC"], SOURCES)
         subprocess.run(["gcc", "-shared", "-o", "kernels.so", *objects], cwd=folder, check=True)
 
     loaded = ctypes.CDLL(str(built_once(f"element-calls-{variant}", build) / "kernels.so"))
