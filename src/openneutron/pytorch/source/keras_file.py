@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tempfile
 import zipfile
@@ -61,12 +62,12 @@ def read_keras(
         with suppressed(), _with_suffix(path) as named:
             model = keras.saving.load_model(str(named), compile=False, safe_mode=not trust)
     except Exception as error:  # Keras, zipfile and h5py have errors of their own
-        way = (
-            " Compile the model in Python, or name the module with --import."
-            if "Could not locate class" in str(error)
-            else ""
-        )
-        raise InvalidModelError(f"'{path.name}' can't be read: {_why(error)}.{way}") from error
+        if found := re.search(r"Could not locate class '([^']*)'", str(error)):
+            raise InvalidModelError(
+                f"'{path.name}' can't be read: no module has registered its class '{found[1]}'. Name the module with --import, or compile the "
+                "model in Python."
+            ) from error
+        raise InvalidModelError(f"'{path.name}' can't be read: {_why(error)}.") from error
     return program_of(model, path.name, LoadingOptions(input_shapes=input_shapes))
 
 
