@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Convolutions in one, two and three dimensions.
+"""Convolutions in one, two and three dimensions, and padding: with a number, the edge, reflected and circular.
 
 Convolutions of volumes become convolutions of images: the taps along the depth become channels.
 LiteRT's TRANSPOSE_CONV has neither groups nor dilation. Both become zeros among the weights, and kernel selection drops the zeros.

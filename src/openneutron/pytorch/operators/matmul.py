@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Linear layers, and products of matrices and vectors."""
+"""Linear layers, products of matrices and vectors, and attention."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Means, sums, extrema, variances and norms over dimensions, and the larger or smaller of two tensors.
+"""Means, sums, extrema, variances and norms over dimensions, extrema of two tensors, and normalizations (layer, group, RMS).
 
 The largest exponential of a sum of exponentials is factored out: the remaining sum is between 0 and the number of terms, so int8
 resolves it at any magnitude of the terms.
