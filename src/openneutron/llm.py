@@ -78,8 +78,8 @@ def export(
     If the target has an NPU that multiplies matrices, the modelled time decides which products the NPU computes. On other targets the host core
     computes the whole model.
 
-    Raises InvalidTargetError, InvalidModelError and InvalidOptionError before weights are read, and MissingToolError if a package is not
-    installed.
+    Raises InvalidTargetError, InvalidModelError and InvalidOptionError before weights are read, InvalidModelError also
+    for weights that are not finite, and MissingToolError if a package is not installed.
     """
     chip = described(target)
     if chip.cpu is None:

@@ -85,8 +85,10 @@ def export(
     * ``language`` and ``task``: they determine the tokens before each text.
     * ``options``: the compile options of the encoder.
 
-    Raises InvalidTargetError, InvalidModelError and InvalidOptionError before weights are read, and MissingToolError if a package is not
-    installed.
+    Raises InvalidTargetError for a wrong target, MissingToolError if a package is not installed, InvalidOptionError for a
+    wrong option, and InvalidModelError if the model is no Whisper model, or if its encoder is several programs or
+    leaves operators on the CPU. Only the target, the packages and the kind of a model in a folder are checked before
+    weights are read.
     """
     chip = described(target)
     if options is None:

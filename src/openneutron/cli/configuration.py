@@ -111,7 +111,11 @@ def defaults(given: Configuration, parameters: Mapping[str, Parameter]) -> dict[
 
 
 def _text(value: Any, parameter: Parameter, folder: Path) -> Any:
-    """Return a value of the file as text of the command line, or as a list of texts; relative paths start at the file's folder."""
+    """Return a value of the file as text of the command line, or as a list of texts. The value of a switch stays a
+    bool. Relative paths start at the file's folder.
+
+    Raises InvalidOptionError for an unusable value.
+    """
     read = reader(parameter.annotation)
     if read is None:
         if not isinstance(value, bool):

@@ -134,8 +134,9 @@ def parse(name: str, text: str) -> KernelSelection:
 def merge(selections: Mapping[str, KernelSelection]) -> KernelSelection:
     """Return one selection with the kernels of all selections. The keys name the selections in messages.
 
-    The result depends neither on the order of the selections nor on repetitions, or on what was merged before. Raises
-    InvalidProgramError if there is no selection, or if they are not all of this compiler's version.
+    The result does not depend on the order of the selections, on repetitions, or on earlier merges. Raises
+    InvalidProgramError if there is no selection, if their versions differ, or if this compiler has another microcode
+    format or does not know one of the kernels.
     """
     if not selections:
         raise InvalidProgramError("kernel selections: there are no files to merge. Name one at least.")

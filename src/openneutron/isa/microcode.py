@@ -77,8 +77,8 @@ def base_text(word: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Microcode:
-    """A program before it is encoded. ``operators`` are records of kernel rows, and ``code`` are records of instruction
-    rows."""
+    """The records of a program: before it is encoded, or after it is decoded. ``operators`` are records of kernel
+    rows, and ``code`` are records of instruction rows."""
 
     inputs: tuple[Record, ...]
     outputs: tuple[Record, ...]
@@ -150,8 +150,9 @@ class Program:
         return header
 
     def _verify_filled(self, header: Record) -> None:
-        """Raise InvalidProgramError if the profile buffer is larger than the events of a run need, if the persistent
-        area is larger than the states need, or if a far buffer is declared but not used."""
+        """Raise InvalidProgramError if the profile buffer is larger than the events of a run need, or the persistent
+        area larger than the states need, by more than ``MOST_UNCOVERED_BYTES``; or if a far buffer is declared but
+        not used."""
         words = _Words(self.microcode)
         buffers = words.read_many(rows.BUFFER, header["buffers_offset"], header["buffer_count"])
         bindings = words.read_many(

@@ -116,8 +116,8 @@ SPAN_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """The contents of a delegate payload: a program, and how its inputs and outputs map to those of the delegate call,
-    in the order of the program's."""
+    """The contents of a delegate payload: a program, and how its inputs and outputs map to those of the delegate
+    call. Formats and maps are in the order of the program's inputs and outputs."""
 
     program: Program = field(repr=False)
     input_formats: tuple[Format, ...]
@@ -162,7 +162,8 @@ def pack(
     arguments: int,
     version: int = VERSION,
 ) -> bytes:
-    """Return the bytes of a payload. ``program`` may be any compiler's; ``Payload`` describes the other arguments.
+    """Return the bytes of a payload of this ``version``. ``program`` may be any compiler's; ``Payload`` describes the
+    other arguments.
 
     Raises InvalidProgramError if there are more inputs or outputs than a byte can count, or if a map does not fit.
     """
@@ -256,8 +257,8 @@ def _heading(blob: bytes, size: int, versions: Sequence[int]) -> _Heading:
 
 
 def microcode_of(blob: bytes) -> bytes:
-    """Return the bytes of a payload from the start of its microcode. Raises InvalidProgramError if the bytes are no
-    payload."""
+    """Return the bytes of a payload from the start of its microcode. Raises InvalidProgramError if there are too few
+    bytes for a payload; nothing else is checked."""
     return blob[_start(blob, 2)[1] :]
 
 

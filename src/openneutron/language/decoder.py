@@ -131,8 +131,7 @@ class Layer:
     * ``is_parallel``: the feed-forward block reads the layer's input through ``mlp_norm``, and not the result of attention.
     * ``window``: the number of positions that a token attends to; 0 stands for all.
     * ``rotary``: None for a layer without rotary embedding.
-    * ``cross``: None for a layer without cross attention. A layer with cross attention has no parallel blocks, and no norm at the end of a
-      block.
+    * ``cross``: None for a layer without cross attention. A layer with cross attention has no parallel blocks, and no ``after_attention``.
     """
 
     attention_norm: Norm
@@ -157,10 +156,11 @@ Place = tuple[int, str]
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """The result of a repair, which replaces the most harmful 4-bit matrices by 8-bit ones until a bound on the divergence holds.
+    """The result of a repair, which replaces 4-bit matrices by 8-bit ones until a bound on the divergence holds or
+    all are replaced. The first to be replaced are those that save most divergence for each additional byte.
 
-    ``places`` are the replaced matrices. ``before`` and ``after`` are the mean KL divergences of the next token from the float model's, in nats
-    per token, without and with the replacement. ``most`` is the requested bound.
+    ``places`` are the replaced matrices. ``before`` and ``after`` are the mean KL divergences of the next token from
+    the float model's, in nats per token, without and with the replacement. ``most`` is the requested bound.
     """
 
     places: tuple[Place, ...]

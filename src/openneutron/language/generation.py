@@ -160,12 +160,14 @@ CONFIGURATION, TEMPLATE = "tokenizer_config.json", "chat_template.jinja"
 
 
 def chat(tokenizer: Path, prompt: str, system: str | None = None) -> str:
-    """Return the text of a conversation that ends with the user's prompt, made with the chat template beside a tokenizer.json.
+    """Return the text of a conversation that ends with the user's prompt, made with the chat template beside a
+    tokenizer.json. After the prompt comes the text with which the template begins an answer.
 
-    The template is chat_template.jinja, or the one in tokenizer_config.json, which also has the special tokens. ``system`` is a message before
-    the prompt.
+    The template is chat_template.jinja, or the one in tokenizer_config.json, which also has the special tokens.
+    ``system`` is a message before the prompt.
 
-    Raises InvalidModelError if there is no template or the template refuses the messages, and MissingToolError without the package transformers.
+    Raises InvalidModelError if there is no template or the template refuses the messages, and MissingToolError
+    without the package transformers.
     """
     try:
         from transformers.utils.chat_template_utils import render_jinja_template
@@ -263,7 +265,8 @@ class Sampling:
 
 
 def check_prompt(model: Runs, prompt: Sequence[int]) -> None:
-    """Raise InvalidOptionError if a prompt is empty, longer than the model's context, or has a token that the model does not have."""
+    """Raise InvalidOptionError if a prompt is empty, leaves no position of the model's context for a new token, or
+    has a token that the model does not have."""
     facts = model.interface
     if not prompt:
         raise InvalidOptionError("prompt: it has no tokens. Give a text to continue.")
@@ -327,10 +330,12 @@ def heard(
 ) -> Iterator[int]:
     """Yield the tokens of the text that is spoken in a sound: float32 ``samples`` at 16 kHz.
 
-    A sound that is longer than the encoder's input is divided into parts. Each part gives a text of its own, which follows ``prompt`` and ends
-    with an end token. At most ``most`` tokens are yielded for all parts together.
+    A sound that is longer than the encoder's input is divided into parts. Each part gives a text of its own, which
+    follows ``prompt`` and goes on until an end token or a full cache. At most ``most`` tokens are yielded for all
+    parts together.
 
-    Raises InvalidOptionError before the first run if the prompt or ``most`` does not fit, or the sound is empty.
+    Raises InvalidOptionError before the first run if the prompt or ``most`` does not fit, or the sound is empty, and
+    InvalidModelError if logits are not finite.
     """
     check_prompt(model, prompt)
     if most is not None and most < 1:
@@ -370,13 +375,15 @@ def generate(
     stop: Sequence[str] = (),
     threads: int | None = None,
 ) -> Iterator[str]:
-    """Return an iterator over the pieces of the text with which a ``.pte`` continues a prompt, computed on the simulated NPU.
+    """Return an iterator over the pieces of the text with which a ``.pte`` continues a prompt, computed on the
+    simulated NPU.
 
-    ``tokenizer`` is a tokenizer.json; None stands for the one beside the file. The text ends before the first of the words in ``stop``. The
-    other parameters are those of ``Sampling`` and ``tokens``.
+    ``tokenizer`` is a tokenizer.json; None stands for the one beside the file. The text ends before the first of the
+    words in ``stop``. ``temperature``, ``top_p`` and ``seed`` are those of ``Sampling``, ``max_tokens`` is ``most``
+    of ``tokens``, and ``threads`` is that of ``LanguageModel``.
 
-    Raises InvalidModelError or InvalidOptionError before the first run if model, tokenizer, prompt and options do not fit together, and
-    MissingToolError without the package tokenizers.
+    Raises InvalidProgramError if the file is damaged, InvalidModelError or InvalidOptionError before the first run if
+    model, tokenizer, prompt and options do not fit together, and MissingToolError without the package tokenizers.
     """
     path = existing(str(file))
     words = Tokenizer.read(Path(tokenizer) if tokenizer is not None else path.with_name(TOKENIZER))

@@ -151,7 +151,8 @@ def is_language_model(data: bytes, name: str) -> bool:
 
 
 def timed_work(microcode: Microcode) -> Work:
-    """Return the linear layers and attentions of a program for i.MX 95, whose time is modelled. For other chips the result is empty."""
+    """Return the linear layers and attentions of a program for i.MX 95 or for Cortex-A55, whose time is modelled. For
+    other targets, and for programs that are no decoder, the result is empty."""
     target = with_checksum(microcode.target)
     cores = target is not None and target.name.startswith(("imx95", "cortex-a55"))
     return work_of(microcode) if cores else ()
@@ -186,7 +187,8 @@ class LanguageModel:
 
     @property
     def work(self) -> Work:
-        """Return the linear layers and attentions of a program for i.MX 95, whose time is modelled. For other chips the result is empty."""
+        """Return the linear layers and attentions of the program if its target is i.MX 95 or Cortex-A55, whose time
+        is modelled. For other targets the result is empty."""
         return timed_work(self._simulator.microcode)
 
     @property
@@ -217,9 +219,12 @@ class LanguageModel:
         self._source = np.ascontiguousarray(source, np.float32)
 
     def _source_inputs(self, position: int) -> tuple[npt.NDArray[np.float32 | np.int64], ...]:
-        """Return the program's inputs after tokens and span: the encoder's result and the span of its positions.
+        """Return the program's inputs after tokens and span: the encoder's result, and the first position and the
+        number of positions whose keys and values the run computes. The result is empty if the model takes no
+        encoder's result.
 
-        A run at position 0 computes the keys and values of all positions. Later runs compute none.
+        A run at position 0 computes the keys and values of all positions. Later runs compute none. Raises
+        InvalidOptionError if ``listen`` has not been called.
         """
         if self.interface.source is None:
             return ()
@@ -230,8 +235,10 @@ class LanguageModel:
     def run(self, tokens: Sequence[int], position: int) -> Floats:
         """Run the program on tokens, and return the logits of the last token: float32 [vocabulary].
 
-        ``position`` is that of the first token. The cache must have the tokens before it. Raises InvalidOptionError for a token or a position
-        that the model does not have; the cache is then unchanged.
+        ``position`` is that of the first token. The cache must have the tokens before it. A run takes 1 to
+        ``interface.rows`` tokens. Raises InvalidOptionError for another number of tokens, for a token or a position
+        that the model does not have, and if the model takes an encoder's result and ``listen`` has not been called.
+        The cache is then unchanged.
         """
         facts = self.interface
         if not 1 <= len(tokens) <= facts.rows:

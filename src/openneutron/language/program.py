@@ -124,7 +124,9 @@ class _Calls:
         return 1 if self.target.threads is None else THREADS
 
     def weights(self, matrix: Matrix, with_jobs: bool) -> JobWeights:
-        """Return the weights of a matrix, in the layout of the NPU's jobs if ``with_jobs``, else in row order. Equal matrices are stored once."""
+        """Return the weights of a matrix, in the layout of the NPU's jobs if ``with_jobs``. Otherwise int8 weights
+        are in row order, and int4 weights in the blocks of the driver's first release. Matrices that share the array
+        ``values`` share the result, so that their weights are stored once."""
         key = id(matrix.values), with_jobs
         if key not in self.packed:
             facts = self.target.jobs
@@ -349,8 +351,8 @@ def compiled(
 
 
 def _with_memory(target: Target, made: _Calls, graph: Graph) -> Target:
-    """Return the target with enough memory for all tensors, if the memory's size in the chip file is only assumed. The size is then that of a
-    board with DDR."""
+    """Return the target with enough memory for all tensors. Its memory is enlarged only if it is too small and its
+    size in the chip file is only assumed, as that of a board's DDR is."""
     first = target.arena_memory
     needed = (
         sum(made.scratch.values())

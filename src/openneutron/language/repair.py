@@ -189,7 +189,8 @@ def divergence(decoder: Decoder, texts: Sequence[Judged]) -> float:
 
 
 def divergences(wanted: Array, found: Array) -> npt.NDArray[np.float64]:
-    """Return the KL divergence of each row of logits [token, vocabulary], in nats."""
+    """Return the KL divergence of each row of the logits ``found`` [token, vocabulary] from the same row of
+    ``wanted``, in nats."""
     first, second = log_softmax(wanted), log_softmax(found)
     result: npt.NDArray[np.float64] = (np.exp(first) * (first - second)).sum(axis=-1, dtype=np.float64)
     return result

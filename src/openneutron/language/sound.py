@@ -61,7 +61,8 @@ def read_wav(path: Path) -> Floats:
 
 
 def check_sounds(sounds: Sequence[Floats], option: str = "calibration") -> None:
-    """Raise InvalidOptionError if a sound is not an array of one axis with floating-point samples."""
+    """Raise InvalidOptionError if there is no sound, or if a sound is empty or not an array of one axis with
+    floating-point samples."""
     if not len(sounds):
         raise InvalidOptionError(f"{option}: it has no sound; give a few with speech.")
     for number, sound in enumerate(sounds):

@@ -62,7 +62,7 @@ class Speeds:
     def on_values(self, count: float) -> float:
         """Return the time that the cores need for ``count`` values that jobs read or write, in seconds.
 
-        The work is shared by all cores, or done by one core if sharing it takes longer.
+        From LEAST_SHARED values on all cores share the work. Fewer values are the work of one core.
         """
         return count * self.value / (self.hertz if count < LEAST_SHARED else self.all_hertz)
 
@@ -223,10 +223,12 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """The modelled time of ``tokens`` tokens: ``seconds`` with the range ``low`` to ``high``, and the lower bound ``bound``, all in seconds.
+    """The modelled time of ``tokens`` tokens: ``seconds`` with the range ``low`` to ``high``, and the lower bound
+    ``bound``, all in seconds.
 
-    The lower bound is the longer of two times at the model's speeds: the transfer of all bytes once, and all multiply-accumulates on cores and
-    NPU together.
+    The lower bound is the longer of two times at the model's speeds: the transfer of the bytes of all parts, in which
+    weights count once for each run, and all multiply-accumulates on the cores. The NPU adds its speeds if it computes
+    some calls.
     """
 
     tokens: int
@@ -373,10 +375,12 @@ def calls_of(microcode: Microcode) -> Iterator[tuple[str, LanguageCall]]:
 
 
 def modelled(microcode: Microcode, tokens: int, position: int, rows: int) -> tuple[str, Phase] | None:
-    """Return the name of a program's chip and the modelled time of ``tokens`` tokens from ``position`` on, in runs of at most ``rows`` tokens.
+    """Return the name of a program's chip and the modelled time of ``tokens`` tokens from ``position`` on, in runs of
+    at most ``rows`` tokens.
 
-    Return None if the program is no decoder, if the time of its chip or instruction set is not modelled, if the decoder follows an encoder on a
-    core, or if the target does not come with this package.
+    Return None if the program is no decoder, if the time of its chip or instruction set is not modelled, or if the
+    target does not come with this package. The result is also None for a decoder with cross attention on a core other
+    than that of i.MX 95.
     """
     target = with_checksum(microcode.target)
     if target is None or not any(call.row.name == ATTENTION for call in microcode.operators):
@@ -396,8 +400,8 @@ def modelled(microcode: Microcode, tokens: int, position: int, rows: int) -> tup
 def on_core(microcode: Microcode, target: Target, tokens: int, position: int, rows: int) -> Phase:
     """Return the modelled time on a core that computes all calls, from the instructions of each call.
 
-    The lower bound is the longer of two times: reading all weights, and all multiply-accumulates at the largest number that the core computes
-    per cycle.
+    The lower bound is the longer of two times: reading the weights in all runs, and all multiply-accumulates at the
+    largest number that the core computes per cycle.
     """
     assert target.cpu is not None
     cpu, hertz = target.cpu, 1e6 * target.clock.value

@@ -128,7 +128,8 @@ def as_float(model: LiteRTModel, name: str) -> LiteRTModel:
 
 
 def _with_float_weights(model: Any, subgraph: Any, name: str) -> bool:
-    """Convert the constants of a subgraph to float32 in place, and return whether any was converted."""
+    """Convert the float16 and the quantized constants of a subgraph to float32 in place, and remove the DEQUANTIZE
+    operators that read them. Return whether any constant was converted."""
     made = {place for operator in subgraph.operators or () for place in places(operator.outputs)}
     made.update(places(subgraph.inputs))
     converted = set()
@@ -154,7 +155,8 @@ def _with_float_weights(model: Any, subgraph: Any, name: str) -> bool:
 
 
 def _real(model: Any, tensor: Any, name: str) -> np.ndarray | None:
-    """Return the values of a weight as float32; None if its type is not converted."""
+    """Return the values of a float16 or quantized weight as float32; None for other types, and for integers without a
+    scale. Raises InvalidModelError for a weight that is quantized in blocks."""
     quant = tensor.quantization
     scaled = quant is not None and quant.scale is not None and len(quant.scale) > 0
     if quant is not None and quant.details is not None:

@@ -316,12 +316,13 @@ AS_STORED: Mapping[str, Sequence[int]] = {}
 def read(data: bytes | Path, input_shapes: Mapping[str, Sequence[int]] | None = AS_STORED) -> LiteRTModel:
     """Return the model in a ``.tflite`` file or in its bytes, with its main graph.
 
-    ``input_shapes`` has the shapes of inputs by name that the user gives; None where the user gives none, and open ones are an error
-    (``input_shapes.with_shapes``).
+    ``input_shapes`` has the shapes of inputs by name that the user gives; None where the user gives none. In both
+    cases an input without a given shape is an error if its shape in the file only stands for an open one
+    (``input_shapes.with_shapes``). By default this check is left out, and all shapes are those of the file.
 
     LiteRT 2.3 refuses a depthwise weight whose scales are along another axis than its channels. This function reads
-    such a weight as older versions of LiteRT did, with a warning. Raises InvalidModelError for a file that is damaged
-    or no LiteRT model.
+    such a weight as older versions of LiteRT did, with a warning. Raises InvalidModelError for a file that can't be
+    read, is damaged or is no LiteRT model, and raises as ``with_shapes`` does.
     """
     name = "model"
     if isinstance(data, Path):

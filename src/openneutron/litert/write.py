@@ -44,7 +44,8 @@ def write(graph: Graph) -> bytes:
     """Return the graph as the bytes of a ``.tflite`` file. The same graph gives the same bytes.
 
     Every node must have a row in the operator table. An operator that LiteRT does not have is written as several of
-    LiteRT's. States become further inputs, and their new values further outputs.
+    LiteRT's. States that LiteRT's operators keep themselves, as those of an LSTM, become variables of the file. Other
+    states become further inputs, and their new values further outputs.
     """
     graph = expanded(graph)
     model = schema.ModelT()
@@ -500,11 +501,14 @@ OPTION = "input_format"
 def with_frames(model: LiteRTModel, name: str, blue_first: bool = False) -> LiteRTModel:
     """Return a model that takes a camera's frame of bytes in NHWC in place of its quantized image.
 
-    A byte is the stored value of the file's input plus 128, and has the same real value. A QUANTIZE operator, which
-    does not round, converts the frame to the file's input. With ``blue_first``, the frame has blue first, and the
-    filters of the convolutions that read the image get the reversed order of channels. ``name`` is the file's name in
-    messages. Raises InvalidOptionError for a file without a quantized image. With ``blue_first``, it is also raised if
-    an operator other than a CONV_2D with constant filters reads the image.
+    If the image is int8, a byte of the frame is the stored value of the file's input plus 128, and has the same real
+    value. A QUANTIZE operator, which does not round, converts the frame to the file's input. An input of uint8 takes
+    the frame as it is. With ``blue_first``, the frame has blue first, and the filters of the convolutions that read
+    the image get the reversed order of channels. ``name`` is the file's name in messages.
+
+    Raises InvalidOptionError unless the file has exactly one quantized input of 4 axes. With ``blue_first``, it is
+    also raised if the image does not have 3 channels, or if an operator other than a CONV_2D with constant int8
+    filters reads it.
     """
     given = [model.graph[each] for each in model.graph.inputs]
     pictures = [

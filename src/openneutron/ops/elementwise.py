@@ -142,7 +142,7 @@ CONVERTED = limit("types among int8 and uint8, or among int8 and int16", _conver
 
 
 def wide_sigmoid_factor(source: QuantParams, doubled: bool) -> tuple[int, int]:
-    """Return the multiplier and the right shift that rescale an int16 value to steps of 3/4 * 2^-14 (TanhPrepare,
+    """Return the multiplier and the right shift that rescale an int16 value to steps of 1 / (3 * 2^12) (TanhPrepare,
     SigmoidPrepare of activations.cc).
 
     LiteRT treats a scale of 2^-12, and for TANH (``doubled``) of 2^-11, as its case of powers of two.

@@ -144,7 +144,8 @@ def _scattered(
     parts: Parts, values: str, fill: int, positions: npt.NDArray[np.int64], result: str, rows: int, row: int
 ) -> None:
     """Add nodes that write the rows of ``values``, one after the other, to these ``positions`` of the tensor
-    ``result``. All other positions get the stored value ``fill``."""
+    ``result``, which has ``rows`` rows of ``row`` elements. If ``values`` has a single row, it is written to all of
+    these positions. All other positions get the stored value ``fill``."""
     lines = parts.reshape(values, (parts[values].elements // row, row))
     count = parts[lines].shape[0]
     background = parts.constant(np.full((1, row), fill, np.int8), parts[values].quant)

@@ -83,8 +83,8 @@ def _gate_scales(graph: Graph, node: Node) -> list[np.float32]:
 
 
 def peephole_factors(graph: Graph, node: Node) -> dict[int, float]:
-    """Return the rescaling factor of the peephole products of each gate, as LiteRT computes it: powers of two in
-    double, the rest in float32."""
+    """Return the rescaling factor of the peephole products of each gate with a peephole; empty for a layer without
+    peepholes. As in LiteRT, it is computed in double from float32 scales, and rounded to float32."""
     if not has_peephole(graph, node):
         return {}
     scales, cell = _gate_scales(graph, node), 2.0 ** cell_shift(graph, node)
@@ -594,8 +594,8 @@ FEATURES, TIME, FILTER_BIAS, RESULTS = 1, 2, 3, 4
 
 
 def filter_factors(graph: Graph, node: Node) -> tuple[float, float]:
-    """Return the two rescaling factors of an SVDF: that of the products of a filter, and that of the sum of a unit. As
-    in LiteRT, products that are rounded to float32 are divided in double."""
+    """Return the two rescaling factors of an SVDF: that of the products of a filter, and that of the sum of a unit.
+    As in LiteRT, both are computed in float32."""
     quant = graph[node.outputs[0]].quant
     assert quant is not None
     state = scale_of(graph, node, RESULTS)

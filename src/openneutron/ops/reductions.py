@@ -283,8 +283,8 @@ INTEGER_BITS = 5
 
 
 def difference_factor(scale: float, beta: float) -> float:
-    """Return the factor that rescales a difference of stored values so that all bits are fractional. ``beta`` is
-    rounded to float32."""
+    """Return the factor that rescales a difference of stored values, times ``beta``, to fixed point with INTEGER_BITS
+    integer bits and 31 - INTEGER_BITS fractional bits. ``beta`` is rounded to float32."""
     return float(np.float32(beta)) * scale * 2.0 ** (31 - INTEGER_BITS)
 
 
@@ -301,8 +301,8 @@ def _steep(graph: Graph, node: Node) -> str | None:
 
 
 def wide_softmax_factor(scale: float, beta: float) -> float:
-    """Return the factor that rescales a difference of 10 to 65535. Scale and beta are multiplied in float32
-    (activations.cc)."""
+    """Return the factor that rescales a difference of stored int16 values so that a real difference of 10, after the
+    multiplication by ``beta``, is 65535. Scale and beta are multiplied in float32 (activations.cc)."""
     with np.errstate(all="ignore"):
         return float(np.float32(scale) * np.float32(beta)) / (10.0 / 65535.0)
 
@@ -386,8 +386,8 @@ _REDUCTIONS = (
 
 
 def sum_singles(graph: Graph, node: Node) -> tuple[np.float32, np.float32]:
-    """Return two float32 numbers with which SUM computes: its factor, and the bias that accounts for the zero points,
-    as in LiteRT's optimized kernel (reduce.h)."""
+    """Return two float32 numbers with which SUM computes: its factor, and the bias that accounts for the input's zero
+    point, as in LiteRT's optimized kernel (reduce.h)."""
     source = quant_of(graph, node, 0)
     count = added(graph, node)
     with np.errstate(all="ignore"):
@@ -483,9 +483,11 @@ def scaled_epsilon(graph: Graph, node: Node) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Coefficients:
-    """The coefficients of a normalization for each channel: output = (factor * value + offset) / 2^shift.
+    """The coefficients of a normalization for each channel: output = (factor * value + offset) >> shift, where value
+    is the normalized value with NORMAL_BITS fractional bits.
 
-    ``factors`` are int32 values and ``offsets`` int64 values, both as int64 [channels].
+    An offset includes the output's zero point, and a half for the rounding. ``factors`` are int32 values and
+    ``offsets`` int64 values, both as int64 [channels].
     """
 
     factors: npt.NDArray[np.int64]
@@ -495,7 +497,7 @@ class Coefficients:
 
 def _steps(graph: Graph, node: Node, place: int, absent: float) -> npt.NDArray[np.float64]:
     """Return the gain or the bias (operand ``place``) of each channel, in steps of the output: float64 [channels].
-    Without this operand, each is ``absent``."""
+    Without this operand, ``absent`` is the real value of each channel."""
     given, channels = graph.operand(node, place), graph.given(node, 0).shape[-1]
     scale = graph[node.outputs[0]].quant
     assert scale is not None
@@ -510,7 +512,7 @@ def _least_exponent(values: npt.NDArray[np.float64]) -> int:
 
 def coefficients(graph: Graph, node: Node) -> Coefficients:
     """Return the coefficients of a normalization: its gain and bias, divided by the output's scale, with as many
-    fractional bits as fit."""
+    fractional bits as fit. The output's zero point and a half for the rounding are added to the bias."""
     output = graph[node.outputs[0]]
     assert output.quant is not None
     gains, biases = _steps(graph, node, GAIN, 1.0), _steps(graph, node, BIAS, 0.0)

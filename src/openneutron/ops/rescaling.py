@@ -80,8 +80,8 @@ def double_multipliers(reals: npt.ArrayLike) -> Multipliers:
     """Return doubles without loss as two int32 words each: the upper 31 of the 53 bits, and a word with the exponent
     and the other 22 bits.
 
-    The exponent is in the lowest 8 bits of the second word, and the 22 bits are above it. A value below 2^-100 becomes
-    0: its product with any accumulator rounds to the same number.
+    The exponent is in the lowest 8 bits of the second word, and the 22 bits are above it. A value below 2^-101
+    becomes 0: its product with any accumulator rounds to the same number.
     """
     values = np.asarray(reals, np.float64)
     fractions, exponents = np.frexp(values)
@@ -383,7 +383,7 @@ def activation_range(
 
 def fitted_for_single_rounding(graph: Graph, node: Node) -> str | None:
     """Return the reason why no multiplier gives LiteRT's results of a FULLY_CONNECTED with a single rounding; None if
-    one does."""
+    one does. The result is also None for an int16 output, whose kernel multiplies doubles."""
     if graph[node.outputs[0]].dtype is DType.INT16:
         return None  # the kernel multiplies doubles
     factors = of_convolution(0, 1)(graph, node)

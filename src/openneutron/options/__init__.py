@@ -352,7 +352,9 @@ class CompileOptions:
 
     @property
     def cpu_kernels(self) -> str:
-        """Return the kernels of operators outside of all programs: ``cpu``, or the default of the target's host core if ``cpu`` is None."""
+        """Return the kernels of operators outside of all programs: ``cpu``, or a default if ``cpu`` is None. The
+        default is ``xnnpack`` if it runs on the target's host core and the converter is not ``eiq``, else
+        ``portable``."""
         has_xnnpack = targets.get(self.target).host.core.startswith(FAMILIES[XNNPACK]) and self.converter != EIQ
         return self.cpu or (XNNPACK if has_xnnpack else PORTABLE)
 
@@ -372,8 +374,9 @@ class CompileOptions:
         return targets.takes_int16(targets.get(self.target), self.makes_host_calls)
 
     def has_same_partitions(self, other: CompileOptions) -> bool:
-        """Return whether a compile with ``other`` options puts the same operators of a model into programs, and computes the others with the
-        same kernels."""
+        """Return whether a compile with ``other`` options puts the same operators of a model into programs, and
+        computes the others with the same kernels. Operators that ``cut_by_cost`` leaves to the CPU are not
+        considered."""
         return (self.takes_int16, self.cpu_kernels) == (other.takes_int16, other.cpu_kernels)
 
     @property
@@ -408,8 +411,9 @@ def _as_tuples(value: Any) -> Any:
 def region_bytes(given: int | RegionSizes | None, target: targets.Target) -> tuple[int, ...]:
     """Return the budget of each memory region of the target in bytes.
 
-    ``given`` has the budget of each region by name. If it is one number, the regions get as much as they have, the fastest first, until the
-    number is used up. Raises InvalidOptionError if the target has less memory, or no region of a name.
+    ``given`` has the budgets of regions by name; a region that it does not name gets 0. If it is one number, the
+    regions get as much as they have, the fastest first, until the number is used up. None stands for the whole
+    memory. Raises InvalidOptionError if the target has less memory, or no region of a name.
     """
     sizes = {region.name: int(region.size.value * 1024) for region in target.regions}
     if isinstance(given, tuple):
@@ -622,7 +626,7 @@ HEADS = (BOXES, DECODED, RAW)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadingOptions:
-    """The loading of a model's file, or of a model of Ultralytics.
+    """Options for loading a model's file, or a model of Ultralytics.
 
     >>> LoadingOptions(imports=["my_operators"]).trust
     False

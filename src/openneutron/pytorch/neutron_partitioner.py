@@ -100,7 +100,8 @@ def has_free_order(program: ExportedProgram) -> bool:
 
 
 def delegated(program: ExportedProgram, tag: Callable[[ExportedProgram], PartitionResult]) -> ExportedProgram:
-    """Return the ATen program with delegate calls in place of its partitions, or the program itself if ``tag`` raises NotNow.
+    """Return the ATen program with delegate calls in place of its partitions, or without delegate calls if ``tag``
+    raises NotNow.
 
     tag: a function that tags the nodes of the partitions, as ``Partitioner.partition`` does.
     """
@@ -162,10 +163,12 @@ def delegate_calls(module: GraphModule) -> list[list[Node]]:
 
 
 def is_final(node: Node, reject: Reject) -> bool:
-    """Return whether a node that stays on the CPU in the ATen program also does in the Edge program, for the same reason.
+    """Return whether a node that stays on the CPU in the ATen program also does in the Edge program, for the same
+    reason.
 
-    This does not hold for an operator that ExecuTorch decomposes to operators that can be delegated, nor for a view, whose memory format
-    may change.
+    This does not hold if the node's result or an operand is neither contiguous nor channels-last, because the memory
+    format may change. It also does not hold for an operator that ExecuTorch decomposes, except if the user keeps it
+    float, or if it stays only because it exchanges float values with a node on the CPU.
     """
     if not all(map(_has_plain_layout, (node, *node.all_input_nodes))):
         return False

@@ -394,11 +394,11 @@ HOST_SUFFIX = "-cpu"
 
 
 def host_alone(chip: Target) -> Target:
-    """Return the host core of a chip with an NPU as a target without an NPU: the core's facts, with the clock and the
-    memories of the chip.
+    """Return the host core of a chip with an NPU as a target without an NPU: the core's facts, with the clock of the
+    host in this chip and the memories that the host reads.
 
-    Activations are in the first memory that the host reads and writes. The C port is that of the chip, or else that of
-    the core.
+    Activations are in the first memory that the host reads and writes. The C port is that of the chip, or else that
+    of the core.
     """
     core = described(chip.host.core.lower())
     assert core.cpu is not None
@@ -539,7 +539,8 @@ def checksum(name: str) -> int:
 
 
 def with_checksum(number: int) -> Target | None:
-    """Return the chip of this package that ``checksum`` gives this number; None if there is none."""
+    """Return the known target whose name has this ``checksum``; None if there is none. Host cores of chips and
+    targets with threads are among the known targets."""
     suffixes = (DRIVER_SUFFIX, *(f"{DRIVER_SUFFIX}-{release}" for release in RELEASES))
     with_jobs = (name + suffix for name in NPUS if described(name).jobs is not None for suffix in suffixes)
     names = (*KNOWN, *(name + HOST_SUFFIX for name in NPUS), *with_jobs)

@@ -428,13 +428,14 @@ class Target:
 
     @property
     def reads_constants_in_place(self) -> bool:
-        """Return whether the NPU reads constants where they are stored, in another memory than that of activations."""
+        """Return whether the NPU, or the CPU of a target without an NPU, reads constants where they are stored, in
+        another memory than that of activations."""
         return self.constants_memory is not self.arena_memory
 
     @property
     def constants_home(self) -> Memory:
-        """Return the memory that stores the constants between runs. Either the NPU reads them there, or a run copies
-        them from there."""
+        """Return the memory that stores the constants between runs. Either the NPU (or the CPU of a target without an
+        NPU) reads them there, or a run copies them from there."""
         return self.constants_memory if self.reads_constants_in_place else self.external_memory
 
     @property

@@ -34,14 +34,15 @@ FILE = Path(__file__).parent / "instructions.json"
 
 
 class Instructions(NamedTuple):
-    """The instructions that a kernel executes for each unit of its work, in thousandths. The instructions of the kernel
-    call itself are not included.
+    """The instructions that a kernel executes for each unit of its work, in thousandths. The instructions of the
+    kernel call itself are not included.
 
     The fields are the units. ``line``: an output row of one batch. ``pixel``: an output pixel with all its channels.
     ``output``: an element of the output. ``step``: a step of the kernel's inner loop, such as a multiplication.
-    ``gathered``: an input value of an output pixel, which all channels of the pixel share. A recurrent kernel with jobs
-    has the constants of the kernel without jobs, but its ``gathered`` counts the input products that jobs compute, and
-    is negative: it is the difference of two counts of the same layer.
+    ``gathered``: an input value of an output pixel, which all channels of the pixel share. A recurrent kernel with
+    jobs has the constants of the kernel without jobs, but its ``gathered`` counts the input products that jobs
+    compute, and is negative: it is the difference of two counts of the same layer. Other kernels with jobs have steps
+    and inputs of other kinds (``work_on_cpu``).
     """
 
     line: int
@@ -53,7 +54,8 @@ class Instructions(NamedTuple):
 
 @cache
 def table(instruction_set: str) -> Mapping[str, Instructions]:
-    """Return the instructions of an instruction set, by the name of a kernel or of a cost class."""
+    """Return the instructions for each unit of work on cores with an instruction set, by the name of a kernel or of a
+    cost class."""
     return {
         name: Instructions(*(round(1000 * value) for value in each))
         for name, each in json.loads(FILE.read_text())[instruction_set].items()
@@ -85,10 +87,10 @@ class Cost:
 
     ``issue_cycles`` are the cycles of the dispatch, and ``compute_cycles`` those after it. In ``stall_cycles``, which
     are a part of ``compute_cycles``, the multipliers wait for operands. ``macs`` are the multiply-accumulates.
-    ``parallel`` names the values that the pipelines compute in parallel, such as "output channels", or is "bytes" for a
-    call that only moves bytes. For a call that multiplies, ``outputs`` is the number of the values in parallel, and
-    ``inputs`` the number of products that the multipliers of one pipeline share; ``inputs`` is 0 for a depthwise
-    convolution.
+    ``parallel`` names the values that the pipelines compute in parallel, such as "output channels", or is "bytes" for
+    a call that only moves bytes. For a call that multiplies, ``outputs`` is the number of all these values, which are
+    divided among the pipelines. ``inputs`` is the number of products that the multipliers of one pipeline share; it
+    is 0 for a depthwise convolution.
     """
 
     compute_cycles: int
@@ -453,12 +455,13 @@ least this many. An element that several output elements read counts for each of
 
 
 def _on_threads(call: KernelCall, cost: Cost, target: Target, rows: int | None) -> Cost:
-    """Return the cost of a call that threads share: the start of the threads, the largest share of one thread, and the
-    wait for the last one.
+    """Return the cost of a call on a target with several threads. ``cost`` is that on one thread.
 
-    All threads share the memory. A stripe takes at least its part of the cycles of all rows, so that stripes are
-    together no faster than a whole call. The model ignores that the driver may refuse to divide a call whose output is
-    written over an operand.
+    If threads share the call, its cost is the start of the threads, the largest share of one thread, and the wait for
+    the last one. A call stays on one thread if its work is less than ``LEAST_SHARED_WORK``, or if no axis can be
+    divided. All threads share the memory. A stripe takes at least its part of the cycles of all rows, so that stripes
+    are together no faster than a whole call. The model ignores that the driver may refuse to divide a call whose
+    output is written over an operand.
     """
     every_row = call.views["output"].extents[1]
     rows = every_row if rows is None else rows
@@ -557,7 +560,8 @@ def work_on_cpu(call: KernelCall, target: Target, rows: int) -> Instructions:
     """Return the numbers of units of work of ``rows`` output rows on a CPU, in the fields of ``Instructions``: rows,
     pixels, elements, steps and gathered inputs.
 
-    The steps are the cycles that an NPU of one multiplier would take (``Cpu.as_npu``).
+    The steps are the cycles that an NPU of one multiplier would take (``Cpu.as_npu``). For a call with jobs, steps
+    and inputs count other work of the kernel, such as results that are added and words that are copied.
     """
     cost = RULES[call.traits.cost.kind](call, call.traits.cost, target, rows)
     batches, _, cols, channels = call.views["output"].extents
@@ -612,7 +616,8 @@ def least_compute_cycles(call: KernelCall, target: Target, rows: int) -> int:
     """Return a lower bound of the compute cycles of ``rows`` output rows over all divisions into stripes.
 
     The bound is the lowest of three: stripes of one row, stripes with a row for each pipeline, and one stripe. Short
-    and long stripes may use the pipelines in different ways, so either may be cheaper.
+    and long stripes may use the pipelines in different ways, so either may be cheaper. On a target with several
+    threads, the bound is the lower of two: one stripe, and the rows' share of the whole call.
     """
     if target.thread_count > 1:
         every_row = call.views["output"].extents[1]

@@ -141,8 +141,9 @@ MULTIPLY = (
 def work_of_kernel(row: Row, calls: int, cycles: int, target: Target) -> Work:
     """Return the cycles by term of all ``calls`` of one kernel in a program, which take ``cycles`` together.
 
-    All cycles but those of dispatches count as computation: without the calls, waits for operands and the output of
-    results are not known.
+    For a kernel that computes on the NPU, all cycles but those of dispatches count as computation: without the calls,
+    waits for operands and the output of results are not known. All cycles of a transfer are copies, and all cycles on
+    the host core count as the term ``CORE``.
     """
     if host_of(row, target) is not None:
         return work(core=float(cycles))
@@ -268,9 +269,9 @@ def chip_deviation(target: Target, found: Calibration) -> float:
 class Estimate:
     """A latency on the chip, and the range that is expected to hold it in 80% of cases, all in milliseconds.
 
-    ``term`` contributes most to the uncertainty: its share in the latency, times the uncertainty of its factor, is the
-    largest. ``fact`` is the path of the entry in the chip's file on which that term depends, such as
-    ``costs.issue_cycles``.
+    ``term`` contributes most to the uncertainty: its share in the latency, times the uncertainty of its factor, is
+    the largest. For a class of chips without published latencies it is the term with the largest share. ``fact`` is
+    the path of the entry in the chip's file on which that term depends, such as ``costs.issue_cycles``.
     """
 
     milliseconds: float
@@ -351,7 +352,8 @@ class Measurement:
     """A measurement that would narrow ranges: the network to measure, and its dominant term.
 
     ``before`` and ``after`` are the half-widths of the ranges before and after the measurement, as shares of the
-    latency: 0.2 stands for a range from 1 / 1.2 to 1.2 times the estimate.
+    latency: 0.2 stands for a range from 1 / 1.2 to 1.2 times the estimate. The measurements ahead of it in
+    ``what_would_help`` count as made already.
     """
 
     network: str

@@ -33,10 +33,11 @@ as they multiply it."""
 class Counted(NamedTuple):
     """The units of work of a call; as a row of the table, the instructions for each unit.
 
-    * ``tokens``: tokens that are computed. ``inputs`` and ``outputs``: values that are read and written for all tokens.
-    * ``rows``: rows of weights, counted once for each pass over the weights; for attention, scores. * ``products``:
-    multiply-accumulates. * ``others``: int4 weights that are decoded for several tokens, values that are rotated, or
-    values of a residual.
+    * ``tokens``: tokens that are computed.
+    * ``inputs`` and ``outputs``: values that are read and written for all tokens.
+    * ``rows``: rows of weights, counted once for each pass over the weights; for attention, scores.
+    * ``products``: multiply-accumulates.
+    * ``others``: int4 weights that are decoded for several tokens, values that are rotated, or values of a residual.
     """
 
     tokens: float

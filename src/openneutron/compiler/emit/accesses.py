@@ -68,7 +68,7 @@ def _joined(call: KernelCall, name: str, window: Window) -> Others:
 
 
 def _chained(call: KernelCall, name: str, window: Window) -> Others:
-    """Return all channels at the window's columns for the input. Other operands have the ranges of the output."""
+    """For the input, return all channels at the window's columns. Other operands have the ranges of the output."""
     return (_lines if name == "input" else _same)(call, name, window)
 
 
@@ -111,7 +111,7 @@ def _everything(call: KernelCall, name: str, window: Window) -> Others:
 
 
 def _by_sums(call: KernelCall, name: str, window: Window) -> Others:
-    """Return the ranges of the output for the input. For the sums, return all columns and channels of the window's
+    """For the input, return the ranges of the output. For the sums, return all columns and channels of the window's
     batches."""
     return (_everything if name == "sums" else _same)(call, name, window)
 
@@ -128,14 +128,15 @@ def _product(call: KernelCall, name: str, window: Window) -> Others:
 
 
 def _gathered(call: KernelCall, name: str, window: Window) -> Others:
-    """Return all columns of the values for the gathered input. For the indices, return the columns of the window."""
+    """For the input from which the kernel gathers, return all columns, at the window's channels. For the indices,
+    return the columns of the window."""
     if name == "indices":
         return window[0], window[2], _channels(call, name)
     return window[0], (0, call.views[name].extents[2]), window[3]
 
 
 def _looked_up(call: KernelCall, name: str, window: Window) -> Others:
-    """Return all entries for the table. For the indices, return the columns of the window."""
+    """For the table, return all entries, at the window's channels. For the indices, return the columns of the window."""
     if name == "indices":
         return _lines(call, name, window)
     return (0, 1), (0, call.views[name].extents[2]), window[3]
@@ -350,10 +351,10 @@ _NO_MEANINGS: Meanings = np.empty(0, np.int8)
 class Memory:
     """The meaning of each byte of a memory. A meaning is a number; it is negative while a copy is writing the byte.
 
-    ``starts`` and ``values`` are runs of bytes with one meaning: the address at which each begins, and its meaning. The
-    value is None for a range whose meanings are in ``array``, which is indexed by address. ``is_written`` states
+    ``starts`` and ``values`` are runs of bytes with one meaning: the address at which each begins, and its meaning.
+    The value is None for a range whose meanings are in ``array``, which is indexed by address. ``is_written`` states
     whether kernels may write the memory. ``touched`` is the end of the highest byte that was accessed, and ``writes``
-    the number of writes so far. ``largest`` is the largest number that an element of the array holds.
+    the number of writes so far. ``largest`` is the largest number that an element of the array can hold.
     """
 
     name: str

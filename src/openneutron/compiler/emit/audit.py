@@ -394,8 +394,8 @@ class _Run:
     def _find_misplaced(self, operator: _Operator) -> None:
         """Record results in a memory that kernels can't write.
 
-        If the schedule copies tensors to memories of the NPU, also record buffers in other memories, except those from
-        which the kernel itself copies.
+        If the schedule copies tensors to memories of the NPU, also record buffers in other memories, except those of
+        transfers and those from which the kernel itself copies.
         """
         call = operator.call
         for operand in operator.writes:
@@ -413,7 +413,11 @@ class _Run:
     # -- calls ----------------------------------------------------------------------------------------------------------
 
     def _block(self, operator: _Operator, rows: Span) -> None:
-        """Record the faults of one block of rows of an operator: first those of its reads, then those of its writes."""
+        """Record the faults of one block of rows of an operator, and set the meanings of the bytes that it writes.
+
+        Reads are checked before the writes take effect. The bytes that a transfer writes get their final meanings
+        when it ends (``_arrive``). Raises _Faulty if an access is outside of its memory.
+        """
         written = [(each, self._accesses(operator, rows, each)) for each in operator.writes]
         read: list[_Access] = []
         for operand in operator.reads:

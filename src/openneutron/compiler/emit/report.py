@@ -116,11 +116,11 @@ def traffic(call: KernelCall, storages: Storages) -> Traffic:
 
 
 def least_traffic_bytes(schedule: Schedule, storages: Storages, known: Packed | None = None) -> int:
-    """Return a lower bound of the bytes that any schedule of these calls copies between external memory and the memory
-    of the NPU.
+    """Return a lower bound of the bytes that any schedule of these calls copies between external memory and the
+    memory of the NPU.
 
-    The bound counts each output once, each constant once, and of each input the largest part that one call reads.
-    ``known`` caches packed constants.
+    The bound counts each output once, each constant once, and of each input the largest part that one call reads. It
+    does not count tables from which a kernel itself copies entries. ``known`` caches packed constants.
     """
     total = sum(storage.size_bytes for storage in storages.storages.values() if storage.output is not None)
     read: dict[str, int] = {}
@@ -153,10 +153,12 @@ class OperatorReport:
     """The modelled cost of an operator of the program: the sum over its ``stripes`` (1 if it is computed whole).
 
     ``utilisation`` is the share of the multipliers that work, and ``losses`` are the reasons if it is below a half.
-    ``bottleneck`` is dispatch, memory or compute, whichever takes most cycles. ``parallel`` is the dimension that is
-    divided among the pipelines. The fields after ``stripes`` are those of ``Traffic``. ``work`` has the cycles by term.
-    ``on_cpu`` is the reason why the host core makes the call in place of the NPU; it is empty for a call of the NPU.
-    ``is_exact`` is False if the NPU's own driver rescales the results, whose bytes may then differ from LiteRT's.
+    For a call of the host core, they are 0 and empty. ``bottleneck`` is dispatch if that takes more cycles than the
+    computation. Otherwise it is memory if the call only moves bytes, and compute if not. ``parallel`` is the
+    dimension that is divided among the pipelines. The fields from ``reads`` to ``weights_bytes`` are those of
+    ``Traffic``. ``work`` has the cycles by term. ``on_cpu`` is the reason why the host core makes the call in place
+    of the NPU; it is empty for a call of the NPU. ``is_exact`` is False if the NPU's own driver rescales the results,
+    whose bytes may then differ from LiteRT's.
     """
 
     name: str

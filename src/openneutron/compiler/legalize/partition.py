@@ -407,8 +407,8 @@ def _idle(part: Partition) -> list[int]:
 
 
 def _computes(graph: Graph, node: Node) -> bool:
-    """Return whether a node computes or moves values, rather than only viewing its input in another shape. A composed
-    operator computes if one of its parts does."""
+    """Return whether a node computes or moves values, rather than only viewing its input in another shape. The node
+    must not be one of ``VIEWS``. A composed operator computes if one of its parts does."""
     row = ops.BY_NAME[node.op]
     if not row.is_composed(graph, node):
         return True

@@ -122,8 +122,9 @@ def without_unread(graph: Graph) -> Graph:
 def _part(
     graph: Graph, join: Node, name: str, producers: Mapping[str, Node], consumers: Mapping[str, Sequence[Node]]
 ) -> _Part:
-    """Return the range of a tensor that an operand of a concatenation is: the range of a slice, or the whole operand if
-    it is no slice."""
+    """Return the range of a tensor that an operand of a concatenation is: the range of a slice along the axis of the
+    concatenation, or the whole operand if it is no such slice. A QUANTIZE may stand between the slice and the
+    concatenation."""
     axis = join["axis"] % len(graph[name].shape)
     made = _behind_views(graph, name, producers)
     quantize = made if made is not None and made.op == "quantize" and is_table(graph, made) else None
@@ -275,12 +276,12 @@ class Folded:
 
 
 def fold_quantize(graph: Graph) -> Folded:
-    """Return the graph with QUANTIZE operators folded into the operators before them, which then write their results in
-    the scale of the QUANTIZE.
+    """Return the graph with QUANTIZE operators folded into the operators before them, which then write their results
+    in the scale of the QUANTIZE.
 
-    Operators that only move values (``MOVING``), such as CONCATENATION, may stand between the two. A QUANTIZE stays if
-    another node reads the result before it, if the operator before it has no scale of its own (such as LOGISTIC, or a
-    max pool), or if that operator could not run on the NPU with the new scale.
+    Operators that only move values (``MOVING``), such as CONCATENATION, may stand between the two. A QUANTIZE stays
+    if it changes the type, if another node reads the result before it, if the operator before it has no scale of its
+    own (such as LOGISTIC, or a max pool), or if that operator could not run on the NPU with the new scale.
     """
     names: list[str] = []
     for node in graph.nodes:

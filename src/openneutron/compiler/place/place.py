@@ -184,8 +184,8 @@ A kernel that works in place allows 0 bytes: the two start at one address and ta
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """An alternative for a part of the schedule: the buffers that are live in the part. Steps count from the first step
-    of the part."""
+    """An alternative for a part of the schedule: the buffers that are live in the part. The steps of all buffers of a
+    part count from the same step, such as the first step of the part."""
 
     items: tuple[Item, ...]
     overlaps: Overlaps
@@ -601,8 +601,8 @@ def _overlaps(schedule: Schedule, items: Sequence[Item]) -> dict[tuple[str, str]
 def _items(
     schedule: Schedule, storages: Storages, io: str
 ) -> tuple[list[Item], dict[str, tuple[int, int]], list[Item]]:
-    """Return three things: the buffers of the arena, the base word and offset of each input and output in the caller's
-    buffers, and the buffers of external memory."""
+    """Return three things: the buffers of the arena, the base word and offset of each storage outside the arena
+    (states, and inputs and outputs in the caller's buffers), and the buffers of external memory."""
     touched = _steps_of_storages(schedule, storages)
     homes: dict[str, tuple[int, int]] = {}
     items, external = [], []

@@ -83,8 +83,9 @@ def placed(edit: Edit, operands: Operands, result: View) -> Placed | None:
 
 def _ways(operands: Operands, result: View) -> dict[str, AccessMap]:
     """Return each operand as a map from two or three indices to its bytes. The first index counts the rows of the
-    scores over all batches, or for keys and values the batches. The last one is the depth of a query or a key, the
-    keys of a mask, or the channels of a value or of the output."""
+    scores over all batches; keys and values have a pitch of 0 along the rows of a batch, which share them. The second
+    of three indices, which only keys and values have, is the key. The last index is the depth of a query or a key,
+    the keys of a mask, or the channels of a value or of the output."""
     assert operands.value is not None
     rows = operands.scores.extents[1]
 

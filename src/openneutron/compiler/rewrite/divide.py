@@ -93,8 +93,8 @@ def batches_apart(call: KernelCall) -> int:
 class _Neighbours:
     """Neighbouring calls with ``count`` batches each that can be computed batch by batch.
 
-    ``apart`` has for each storage that they access whether every call accesses each batch in a separate part, which is
-    the same for all calls. ``written`` are the storages that they write.
+    ``apart`` states for each storage that they access whether each batch has a separate part of it, the same part for all calls.
+    ``written`` are the storages that they write.
     """
 
     count: int
@@ -137,8 +137,8 @@ def _runs(edit: Edit) -> list[_Neighbours]:
 def _parts(edit: Edit, runs: Sequence[tuple[int, Sequence[KernelCall]]]) -> dict[str, tuple[str, ...]]:
     """Divide scratch storages into one piece for each group of batches, and return the names of the pieces by storage.
 
-    A run computes one group of batches at a time. A storage is divided if every call accesses it batch by batch, and
-    all runs divide it into the same number of pieces.
+    A run computes one group of batches at a time. A storage is divided if every call accesses it batch by batch, and all runs divide it
+    into the same number of pieces. Scratch that a call uses again for each batch gets a piece of its full size for each group.
     """
     counts: dict[str, int] = {}
     of_batch: set[str] = set()  # scratch of a single batch: each piece has its full size
@@ -224,8 +224,10 @@ def windows_apart(edit: Edit) -> None:
 
 
 def _continue_in_place(run: _Cut) -> None:
-    """Let the last call of a window write its result over one of its inputs, if no call reads this window's bytes of
-    that input later."""
+    """Let the last call of each window write its result over one of its inputs: both are then one storage.
+
+    The input must be scratch of the same size, written before the run and read only in it, window by window.
+    """
     last, edit = run.edit[run.end - 1], run.edit
     result = edit.storages[last.views["output"].tensor]
     for name, view in last.views.items():
@@ -278,9 +280,9 @@ class _Cut:
 
     @classmethod
     def around(cls, edit: Edit, place: int, earliest: int) -> _Cut | None:
-        """Return the longest run of calls around the attention at ``place`` that begins at ``earliest`` or later and
-        can be divided into windows. Return None if fewer than two storages are inner, or if the attention itself
-        can't be divided."""
+        """Return the run of calls around the attention at ``place``, extended as far as the calls can be divided into windows: back to
+        ``earliest`` at most, and on up to the first call that also reads a tensor from outside the run. Return None if fewer than two
+        storages are inner, or if the attention itself can't be divided."""
         call = edit[place]
         windows = call.views["output"].extents[0]
         run = cls(edit, windows, place, place + 1)
@@ -303,8 +305,8 @@ class _Cut:
         return run if len(run.inner) > 1 else None
 
     def _label(self, view: View, windows: Ints) -> bool:
-        """Record the window of each byte of a view. Return whether these windows agree with those recorded before.
-        Constants have no windows."""
+        """Record the window of each byte of a view. Return whether these windows agree with those recorded before; if not, nothing is
+        recorded. Constants have no windows, so that the result is True for them."""
         storage = self.edit.storages[view.tensor]
         if storage.constant is not None:
             return True
@@ -395,7 +397,7 @@ def _is_box(windows: Ints, number: int) -> bool:
 
 @dataclass(slots=True)
 class _Windows:
-    """Makes the calls of one window from the calls of a run."""
+    """This class makes the calls of each window from the calls of a run."""
 
     run: _Cut
     ranks: dict[str, Ints] = field(default_factory=dict)
@@ -543,9 +545,12 @@ def heads_apart(edit: Edit, all_heads: bool) -> None:
 
 
 def sources_of(edit: Edit, place: int, batches: bool = False) -> list[Source] | None:
-    """Return the operands of an attention that a layer computes for this attention alone, those that it needs whole
-    first. Return None if another call computes an operand, or if the attention has several batches and ``batches``
-    is False."""
+    """Return the operands of an attention, each with the layer that computes it for this attention alone; operands that are needed whole
+    come first. Constants and scratch are left out, and so is an operand with the same view as another one.
+
+    Return None if an operand has no such layer, if its layer can't be moved to the attention, or if the attention has several batches and
+    ``batches`` is False.
+    """
     call = edit[place]
     if call.views["output"].extents[0] > 1 and not batches:
         return None
@@ -617,11 +622,12 @@ def _part(edit: Edit, place: int, sources: Sequence[Source], part: int, parts: i
 
 
 def head_groups(edit: Edit, parts: int | None, batches: bool = False) -> None:
-    """Divide the heads of each attention into ``parts`` groups, with one linear layer for the queries, keys and values
-    of a group. None: into as many groups as the attention with the fewest heads has heads.
+    """Divide the heads of each attention into ``parts`` groups, with one linear layer for the queries, keys and values of a group. None:
+    into as many groups as the attention with the fewest heads has heads.
 
-    If there is a single group, the queries have a layer of their own. The calls are on sequences of one row, with their
-    storages before ``in_place``. With ``batches``, attention of several batches is divided too.
+    Nothing is divided if an attention has fewer heads than ``parts`` (with None, fewer than 3). With a single group, the queries have a
+    layer of their own if the attention has one batch. The calls are on sequences of one row, with their storages before ``in_place``.
+    With ``batches``, attention of several batches is divided too.
     """
     found: dict[int, Sequence[Source]] = {}
     for place, call in enumerate(edit.given.calls):
@@ -672,8 +678,8 @@ class _Division:
         return apart if all(apart) else None
 
     def _in_front(self, sources: Sequence[Source]) -> int | None:
-        """Return the place of the call that computes the input of all layers, if a chained kernel can run that call
-        together with each layer. Return None otherwise."""
+        """Return the place of the call that computes the input of the layers, if only the layers read its result and a chained kernel can
+        run it together with each layer. Return None otherwise."""
         layers = {source.layer for source in sources}
         source = self.edit[min(layers)].views["input"]
         place = self.edit.writer(source.tensor)

@@ -51,8 +51,8 @@ Changes = dict[int, KernelCall | None]
 
 
 def _until_no_more(edit: Edit, places: Iterable[int], change: Callable[[Edit, int], Changes | None]) -> None:
-    """Apply ``change`` at every place until it returns no changes for any place. A place is tried again when a call on
-    which its changes may depend has changed."""
+    """Apply ``change`` at every place until no place has a change left that can be made. A place is tried again when
+    a call on which its changes may depend has changed, and after any change if ``Edit.replace`` has refused its own."""
     waiting = sorted(places)
     queued = set(waiting)
     refused: set[int] = set()
@@ -116,8 +116,9 @@ def _folded(edit: Edit, place: int) -> Changes | None:
 
 
 def _tables_of_table(edit: Edit, place: int, readers: Sequence[tuple[int, str]]) -> Changes | None:
-    """Return the changes with which look-ups that read the result of the look-up at ``place`` read its input instead,
-    through one combined table. Return None if another call reads that result."""
+    """Return the changes that join the look-up at ``place`` with each look-up that reads its result: each of these
+    then reads the input of the first one, with a table that combines both. Return None if a call that is no look-up
+    reads the result, or if two look-ups can't be joined."""
     writer = edit[place]
     changes: Changes = {place: None}
     for at, _ in readers:
@@ -136,8 +137,8 @@ def _is_read_as_written(written: View, read: View) -> bool:
 
 
 def _in_elements(reader: KernelCall, between: View) -> KernelCall:
-    """Return the call unchanged, unless it is a copy of bytes whose views allow a copy of elements of the size that was
-    written; then return that copy."""
+    """Return a copy of bytes as a copy of elements of the size that was written, if its views allow that. Return
+    other calls unchanged."""
     views = {name: view.in_elements(between.element_bytes) for name, view in reader.views.items()}
     if reader.traits.function is not Function.IDENTITY or any(view is None for view in views.values()):
         return reader

@@ -143,9 +143,10 @@ def _rescaled_by_npu(edit: Edit, call: KernelCall) -> KernelCall | None:
     """Return the call with jobs whose results the NPU rescales to 1 byte. Return None if the options don't ask for
     that, or if the jobs have no such form.
 
-    There is no such form for int4 weights, for several jobs whose results are added, for uint8 operands, and for bounds
-    of the output tighter than int8's. The biases include the output's zero point. Word 10 of the header is then 0, so
-    that it does not matter whether the NPU adds this word.
+    There is no such form for int4 weights, for several jobs whose results are added, for uint8 operands, for bounds
+    of the output tighter than int8's, for scales outside the range of factors (``has_factors``), and for sums that
+    may exceed 32 bits. The biases include the output's zero point. Word 10 of the header is then 0, so that it does
+    not matter whether the NPU adds this word.
     """
     p, packed, requant, table = call.params, *(call.constants[name] for name in ("weights", "requant", "job"))
     assert isinstance(packed, JobWeights)
@@ -248,8 +249,8 @@ def whole_lines(size: int) -> int:
 
 
 def _lines_join(edit: Edit, view: View, pitch: int, line_pitch: int, depth: int) -> bool:
-    """Return whether the lines of ``depth`` elements of a view follow one another without gaps, in memory that the NPU
-    reads."""
+    """Return whether the lines of ``depth`` elements of a view follow one another without gaps, in memory that the
+    NPU reads. The depth, the offset and the pitch of batches must be multiples of ``jobs.MACS``."""
     batch = view.pitches[0] if view.extents[0] > 1 else 0
     aligned = all(value % jobs.MACS == 0 for value in (depth, view.offset, batch))
     return aligned and pitch == 1 and line_pitch == depth and not _is_outside(edit, view)
@@ -272,8 +273,9 @@ def _bytes(size: int) -> tuple[tuple[int, int, int, int], tuple[int, int, int, i
 
 
 def _is_in_place(edit: Edit, call: KernelCall, packed: JobWeights) -> bool:
-    """Return whether the job can read its operand in the input itself: the rows of the operand follow one another there
-    without gaps, in memory that the NPU reads."""
+    """Return whether the job can read its operand in the input itself. That is so for a 1x1 convolution with a stride
+    of 1 and no padding whose depth needs no padding and no division, if its input is dense, aligned, and in memory
+    that the NPU reads."""
     p, view = call.params, call.views["input"]
     point = (p["kernel_h"], p["kernel_w"], p["stride_h"], p["stride_w"], p["pad_top"], p["pad_left"]) == (
         1,

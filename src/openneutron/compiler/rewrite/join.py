@@ -228,7 +228,8 @@ def _pattern(edit: Edit, place: int) -> list[int | None] | None:
 
 def _behind(edit: Edit, at: int, kernel: str) -> int | None:
     """Return the place of the call of ``kernel`` that is the only reader of the result of the call at ``at``; None if
-    there is none. The operand and the result of that call must be lines of channels."""
+    there is none. The operand and the result of that call must be lines of channels; a look-up may access such a line
+    in any shape."""
     reader = edit.only_reader(at)
     if reader is None or edit[reader[0]].kernel != kernel or reader[1] != "input":
         return None

@@ -38,10 +38,11 @@ split, some into a thousand pieces."""
 class Flow:
     """The dependences between calls, for the search for an order. A set of calls is a bit mask.
 
-    ``before`` has for each call the set of calls that must precede it, and ``touched`` the indices of the storages that
-    it reads or writes. ``users`` has for each storage the set of calls that access it; a storage that is live after the
-    run has one more user, which is never done. ``sizes`` has the bytes of each storage. ``from_start`` is True for a
-    storage that is live before the first call, as inputs are.
+    ``before`` has for each call the set of calls that must precede it, and ``touched`` the indices of the storages
+    that it reads or writes. ``users`` has for each storage the set of calls that access it; a storage that is live
+    after the run has one more user, which is never done. ``sizes`` has the bytes of each storage in the arena (0 for
+    a storage outside the arena). ``from_start`` is True for a storage that is live before the first call, as inputs
+    are.
     """
 
     before: tuple[int, ...]

@@ -182,8 +182,8 @@ def _has_passes(call: KernelCall) -> bool:
 
 
 def _two_passes(edit: Edit, share: int) -> None:
-    """Compute norms in two passes. The call before a norm is computed again if its result has at least 1 / ``share`` of
-    the bytes of the largest input of a norm; with a ``share`` of 0, it is always computed again."""
+    """Compute norms in two passes. The call before a norm is computed again if that is possible and its result has at
+    least 1 / ``share`` of the bytes of the largest input of a norm; with a ``share`` of 0, the size does not matter."""
     sizes = join.norm_bytes(edit.given.calls, edit.storages)
     join.in_two_passes(edit, max(sizes, default=0) // share if share else 0)
 

@@ -45,7 +45,8 @@ def by_rows(edit: Edit) -> None:
 
 
 def is_sequence(call: KernelCall) -> bool:
-    """Return whether all tensors of the call have a single row with several columns."""
+    """Return whether all tensors of the call have a single row, one of them has several columns, and the kernel's
+    rows and columns may be exchanged."""
     views = call.views.values()
     long = any(view.extents[2] > 1 for view in views)
     return long and call.traits.exchanged is not None and all(view.extents[1] == 1 for view in views)
@@ -114,8 +115,8 @@ def goes_by_position(call: KernelCall) -> bool:
 def _by_position(call: KernelCall) -> bool:
     """Return whether each position of the output depends only on the same position of each input and of scratch.
 
-    If a kernel's rows and columns may be exchanged, an operand that needs only the same row needs only the same column
-    too.
+    Only kernels whose rows and columns may be exchanged count. An operand of such a kernel that needs only the same
+    row needs only the same column too.
     """
     positions = {math.prod(view.extents[:3]) for view in call.views.values()}
     return (
@@ -211,8 +212,8 @@ MOST_COLUMNS = 16
 
 
 def patches_of_planes(edit: Edit) -> None:
-    """Let each convolution in patches read the planes of its image directly, in place of a copy that makes the channels
-    adjacent."""
+    """Let each convolution in patches read the planes of its image directly, so that no copy makes the channels
+    adjacent. The convolution becomes one call for each column of its output."""
     for place, call in enumerate(edit.given.calls):
         reader = edit.only_reader(place) if call.traits.function is Function.IDENTITY else None
         if reader is None or not _is_image(edit, call):

@@ -406,7 +406,8 @@ class Timeline:
         return times
 
     def _moving(self, before: int, moved: int) -> int:
-        """Return the number of cycles from the time ``before`` until now in which tiles were copied.
+        """Return the number of cycles from the time ``before`` until now in which tiles were copied, and reset the
+        sum of the copies that were started.
 
         ``moved`` is the time at which, at the time ``before``, the copies of tiles were expected to end.
         """

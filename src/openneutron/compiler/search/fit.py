@@ -65,8 +65,8 @@ class Task:
         object.__setattr__(self, "storages", in_place(self.separate, self.calls))
 
     def within(self, budget: int) -> Fitted | Infeasible:
-        """Return the fastest schedule found whose SRAM is at most ``budget`` bytes. The caller's input and output
-        buffers do not count.
+        """Return the fastest schedule found whose SRAM is at most ``budget`` bytes; ``Infeasible`` if there is none.
+        The caller's input and output buffers do not count.
 
         A larger budget never gives a slower schedule. Cycles are modelled; with constant prefetch they are those of a
         port that copies in the background.
@@ -177,10 +177,12 @@ class Task:
         return Fitted(schedule, layout, found.search.storages)
 
     def prefetches(self) -> tuple[PrefetchPlan, list[Iterable[PrefetchSearch]]]:
-        """Return the plan for whole tensors with unlimited memory for prefetch, and the candidates for smaller budgets.
+        """Return the plan with unlimited memory for prefetch, and the candidates for smaller budgets. The plan has
+        whole tensors, unless a cascade is faster because it does not compute unread regions.
 
         The candidates are families for ``fastest_plan``: the whole tensors of each order, then the cascades of each
-        list of calls, from the fastest to the smallest.
+        list of calls, from the fastest to the smallest. Whole tensors with divided convolutions (``merged``) come
+        first, if they are no slower.
         """
         wholes, merged, cascades = [], [], []
         orders = self.orders()
@@ -235,7 +237,7 @@ class Tasks:
 
     @property
     def selected(self) -> Sequence[Selection]:
-        """Return the graph's selections of kernel calls, with all passes applied."""
+        """Return the graph's selections of kernel calls, with no pass switched off."""
         return self._selections(frozenset())
 
     def _selections(self, off: frozenset[str]) -> Sequence[Selection]:
@@ -331,9 +333,9 @@ def _others(options: CompileOptions) -> dict[str, CompileOptions]:
 def _searched_again(tasks: Sequence[Task | TiledTask], found: Sequence[Fitted | Infeasible]) -> list[Task]:
     """Return those feasible tasks for which cascades must be searched although their whole tensors fit.
 
-    If a task has no feasible schedule, its whole tensors may be faster than every feasible schedule. Then the cascades
-    of another task may be faster than that task's whole tensors, and a smaller budget could use them. Searching them
-    for this budget too keeps a larger budget from being slower.
+    The whole tensors of an infeasible task may be faster than every feasible schedule. Then the cascades of a
+    feasible task may be faster than its own whole tensors, and a smaller budget could use them. Searching them for
+    this budget too keeps a larger budget from being slower.
     """
     plain = [(task, each) for task, each in zip(tasks, found, strict=True) if isinstance(task, Task)]
     feasible = {task: each.cycles(task.target) for task, each in plain if isinstance(each, Fitted)}
@@ -346,8 +348,8 @@ def within_budget(graph: Graph, all_tasks: Tasks, target: Target, options: Compi
     """Return the fastest feasible schedule of a graph over all of its selections, with each buffer in a memory region
     of the target.
 
-    Raises BudgetError if no schedule is feasible for the budget, and InvalidModelError if none is feasible for any size
-    of memory.
+    Raises BudgetError if no schedule is feasible for the budget, and InvalidModelError if none is feasible for any
+    size of memory. Raises InvalidOptionError for constant prefetch on a target with several memory regions.
     """
     if len(target.regions) == 1:
         return _within_one_buffer(graph, all_tasks, target, options)

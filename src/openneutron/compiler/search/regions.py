@@ -43,8 +43,8 @@ def size_above(size: int) -> int:
 
 
 def least_reaching(size: int) -> int:
-    """Return the smallest size for which ``size_above`` returns at least ``size``. For a size that is not in ``SIZES``,
-    that is ``size`` itself."""
+    """Return the smallest size for which ``size_above`` returns at least ``size``, if ``size`` is one of ``SIZES``.
+    Return any other size unchanged."""
     place = bisect_left(SIZES, size)
     return SIZES[place - 1] + 1 if place and SIZES[place] == size else size
 
@@ -58,7 +58,8 @@ class Space:
     together: int
 
     def has(self, *sizes: int) -> bool:
-        """Return whether the memory holds buffers of these sizes in bytes, one size for each region."""
+        """Return whether the memory holds buffers of these sizes in bytes, one size for each region from the first
+        on. Regions without a size hold nothing."""
         return sum(sizes) <= self.together and all(map(int.__le__, sizes, self.regions))
 
 
@@ -81,7 +82,7 @@ def in_regions(fitted: Fitted, space: Space, target: Target) -> Fitted | None:
     """Return the schedule with each buffer in a region. The division with the fewest waiting cycles that is found is
     taken; None if no division fits.
 
-    A schedule that fits the first region is returned unchanged.
+    The schedule is returned unchanged if there is only one region, or if the schedule fits the first region.
     """
     if len(space.regions) == 1 or space.has(fitted.layout.scratch_bytes):
         return fitted
@@ -101,8 +102,8 @@ def in_regions(fitted: Fitted, space: Space, target: Target) -> Fitted | None:
 
 
 def least_bytes(fitted: Fitted, space: Space, target: Target) -> int | None:
-    """Divide the schedule's buffers between the memory regions in the ways that ``_fastest_first`` yields, and return
-    the smallest sum of region sizes, in bytes, that ``space`` holds. None if no division fits."""
+    """Return the smallest number of bytes, summed over all regions, that a division of the schedule's buffers takes.
+    The divisions are those of ``_fastest_first`` that fit ``space``. Return None if no division fits."""
     least = None
     for near in _fastest_first(fitted, _Traffic.of(fitted, target), space):
         sizes = in_several_buffers(fitted.layout, fitted.schedule, near, 0).regions_bytes
@@ -117,7 +118,9 @@ in the region after these."""
 
 
 def _fastest_first(fitted: Fitted, traffic: _Traffic, space: Space) -> Iterator[Near]:
-    """Yield the divisions of a schedule that fit, those with the fewest waiting cycles first (best-first search).
+    """Yield divisions of a schedule's buffers, those with the fewest waiting cycles first (best-first search). The
+    buffers of all regions but the last fit their regions. The caller checks the last region and the sum of all
+    regions.
 
     A buffer costs more waiting cycles in a later region. So if only the first regions of a division are decided, its
     waiting cycles with all other buffers in the next region are a lower bound.

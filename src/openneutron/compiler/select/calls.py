@@ -116,8 +116,8 @@ def packed_bytes(packing: Packing, constant: Constant) -> int:
 
 
 def of_channels(packing: Packing, constant: Constant, first: int, end: int) -> Constant:
-    """Return the slice [first, end) of the constant along its output channels; the whole constant if it applies to all
-    channels."""
+    """Return the slice [first, end) of the constant along its output channels. Return the whole constant if its
+    packing has no axis of output channels, or if it is not an array (``Maps``, ``JobWeights``)."""
     if not isinstance(constant, np.ndarray) or packing not in CHANNEL_AXES:
         return constant
     return constant[first:end] if CHANNEL_AXES[packing] == 0 else constant[:, first:end]
@@ -194,8 +194,9 @@ is the name of another node."""
 def node_of(name: str, known: Iterable[str]) -> str:
     """Return the name in ``known`` of the node that a kernel call computes, or an empty string if there is none.
 
-    The result is the longest known name with which the call's name starts: ``conv_1`` for ``conv_1/middle`` if ``conv``
-    and ``conv_1`` are known.
+    The call's name is the name of its node and a suffix that the compiler adds (``_ADDED``). If several known names
+    match, the result is the longest one. Example: the call ``conv_1/middle`` belongs to ``conv_1``, and not to
+    ``conv``.
     """
     found = (node for node in known if name.startswith(node) and _ADDED.fullmatch(name, len(node)))
     return max(found, key=len, default="")
@@ -606,8 +607,9 @@ def kept_in_place(graph: Graph) -> dict[str, str]:
     """Return the outputs that a recurrent layer may write to the memory of a state, as a map from the name of the
     output to the tensor of the state.
 
-    The output must be the new value of exactly one state. The layer must be the only reader of the old value, and
-    nothing else may read the new value; views between the state and the layer do not count as readers.
+    The output must be the new value of exactly one state, and no graph output. The layer must be the only reader of
+    the old value, and nothing else may read the new value; views between the state and the layer do not count as
+    readers. The old value must not be the new value of another state.
     """
     readers = graph.consumers()
     source_of = {node.outputs[0]: str(node.inputs[0]) for node in graph.nodes if node.op in VIEWS}

@@ -517,9 +517,9 @@ def in_place(storages: Storages, calls: Sequence[KernelCall], chained: bool = Fa
     """Return the storages after in-place assignment: where a call can write its output over an input, the output's
     tensors move to the storage of the input.
 
-    The input must be scratch that only this call reads. The output must have the same size and be written only by this
-    call. If the output is a graph output, the shared storage is the graph output instead. With ``chained``, a call
-    whose input is itself computed in place may compute in place too.
+    The input must be scratch that only this call reads. The output must have the same size, be no state, and be
+    written only by this call. If the output is a graph output, the shared storage is the graph output instead. With
+    ``chained``, a call whose input is itself computed in place may compute in place too.
     """
     of, pieces = dict(storages.of), dict(storages.storages)
     touched: dict[str, set[int]] = {}

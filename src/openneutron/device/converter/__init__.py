@@ -134,14 +134,16 @@ SAMPLES = 4
 
 
 def refusals(graph: Graph, converts: Converts, converter: str) -> tuple[Refused, ...]:
-    """Return nodes that must leave the graph before the converter can convert the rest of it; empty if it converts the whole graph.
+    """Return nodes that must leave the graph before the converter can convert the rest of it; empty if it converts
+    the whole graph.
 
-    They are the nodes that the converter left outside of the NeutronGraph. If it failed, it is the node that its output names, provided
-    that the converter also refuses this node alone, or else a node that bisection finds. ``converter`` is the converter's name in the
-    reasons.
+    They are the nodes that the converter left outside of the NeutronGraph. If it failed, it is the node that its
+    output names, provided that the converter also refuses this node alone, or else a node that bisection finds. If
+    bisection finds the first node, and the converter also refuses a few other nodes alone (``_converts_any``), all
+    nodes of the graph are returned. ``converter`` is the converter's name in the reasons.
 
-    For one refused node among n, including the conversions of the parts into which the node divides the graph, the converter is called at
-    most 4 + log2(n) times.
+    For one refused node among n, including the conversions of the parts into which the node divides the graph, the
+    converter is called at most 4 + log2(n) times.
     """
     failure = converts(graph)
     if failure is None:
@@ -221,10 +223,11 @@ def _converts_any(graph: Graph, converts: Converts) -> bool:
 
 
 def owner_of(nodes: Sequence[Node], result: str, known: Collection[str] | Mapping[str, object]) -> str | None:
-    """Return ``result`` if it is known, or else the known tensor that is the fewest nodes away from it, or None if there is none.
+    """Return ``result`` if it is known, or else the known tensor that is the fewest nodes away from it, or None if
+    there is none.
 
-    Of equally near tensors, results of its readers come before operands of the node that computes it. Nodes that only convert the inputs
-    and outputs of a partition have no node in the model.
+    Of equally near tensors, results of its readers come before operands of the node that computes it. A result is not
+    known if its node only converts an input or output of a partition, since the model has no such node.
     """
     front, seen = [result], {result}
     while front:

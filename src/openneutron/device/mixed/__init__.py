@@ -174,8 +174,8 @@ def _by_converter(
 ) -> CompiledFile:
     """Return the file compiled by another converter than this project's compiler.
 
-    A node that the converter refuses leaves its partition, until the converter accepts all remaining nodes. Raises the errors of
-    ``compile_file`` and ``Converter.tried``.
+    A node that the converter refuses leaves its partition, until the converter accepts all remaining nodes. Raises
+    InvalidModelError as ``compile_file`` does, and the errors of the converter's methods.
     """
     converter, target = converters.get(options.converter), targets.get(options.target)
     converter.check(options)

@@ -95,7 +95,11 @@ def _known(graph: Graph, node: Node) -> npt.NDArray[Any] | None:
 
 
 def _fixed(model: LiteRTModel) -> list[int]:
-    """Return the indices of the operators whose operands are all constants or results of other such operators."""
+    """Return the indices of the operators whose operands are all constants or results of other such operators.
+
+    Operators with side effects, calls of subgraphs and custom operators are left out. Variables, and constants whose
+    values are in another file, do not count as constants.
+    """
     graph, tensors = model.graph, model.model.subgraphs[0].tensors
     known = {name for name, tensor in graph.tensors.items() if tensor.is_constant}
     for name in list(known):
@@ -191,8 +195,8 @@ IN_FLOAT = (DType.FLOAT32, DType.INT32, DType.INT64, DType.BOOL)
 class Island:
     """Pointwise operators that compute each element of ``result`` from the element of ``source`` at the same index.
 
-    ``source`` is a stored (quantized or boolean) tensor. ``operators`` has the indices of the island's operators, and ``end`` the index of
-    the last one.
+    ``source`` is an 8-bit or boolean tensor. ``operators`` has the indices of the island's operators, and ``end`` the
+    index of the last one.
     """
 
     source: str
@@ -256,9 +260,11 @@ def _islands(model: LiteRTModel, excluded: frozenset[str]) -> Iterator[Island]:
 def _origin(
     graph: Graph, node: Node, kind: str, found: Mapping[str, _Origin], before: Mapping[str, _Origin]
 ) -> _Origin | None:
-    """Return the origin of a node's result, or None if more than one tensor, or elements at other indices, determine the result.
+    """Return the origin of a node's result, or None if more than one tensor, or elements at other indices, determine
+    the result.
 
-    ``found`` has the origins of float tensors. ``before`` has the origins of stored tensors that another stored tensor determines.
+    ``found`` has the origins of tensors inside islands (types ``IN_FLOAT``). ``before`` has the origins of stored
+    tensors that another stored tensor determines.
     """
     reads_stored = graph[node.name].dtype in EIGHT_BITS or kind in ("DEQUANTIZE", "CAST")
     sources: dict[str, None] = {}
@@ -305,7 +311,8 @@ def _common(sources: Sequence[str], before: Mapping[str, _Origin]) -> _Origin | 
 def _is_stored(tensor: Tensor, kind: str) -> bool:
     """Return whether a tensor can be the source of a lookup table for this kind of operator.
 
-    It is computed or given at run time, and its type has a lookup table.
+    It is computed or given at run time, and its type is one of ``STORED``. For all kinds but CAST, it must also have
+    one scale and one zero point for the whole tensor, and must not be boolean.
     """
     if tensor.data is not None or tensor.dtype not in STORED or not tensor.elements:
         return False
@@ -440,9 +447,10 @@ def partitioned(
 ) -> tuple[LiteRTModel, Partitioning]:
     """Return the model with states in place of variables, and its partitioning.
 
-    A variable becomes a state if one partition can keep it. The operators of other variables stay. ``host_calls`` is the option of this
-    name. ``refused`` is for another converter than this project's compiler, which keeps no states: the reasons of the nodes that it
-    refuses, by the name of the first result.
+    A variable becomes a state if one partition can keep it. The operators of other variables stay. ``host_calls`` is
+    the option of this name. ``refused`` is None for this project's compiler. For another converter, it has the reason
+    for each node that the converter refuses, by the name of the node's first result; no variable then becomes a
+    state.
     """
     excluded = tuple(excluded)
     usable = _usable(model) if refused is None else []
@@ -478,7 +486,8 @@ def _with_reasons(
 def _usable(model: LiteRTModel) -> list[_Variable]:
     """Return the variables that one partition could keep.
 
-    The main subgraph writes such a variable exactly once, after all reads, and no other operator uses it.
+    The main subgraph reads such a variable, writes it exactly once, after all reads, and no other operator uses it.
+    Its initial value is a known constant. All values that are read, written or initial have the same shape and type.
     """
     variables: dict[Key, _Variable] = {}
     operators = model.model.subgraphs[0].operators or []
@@ -515,10 +524,11 @@ def _key(operator: Any) -> Key:
 
 
 def _first_values(model: Any) -> Iterator[tuple[Key, np.ndarray | None]]:
-    """Yield each variable that another subgraph uses, with its initial value.
+    """Yield a variable and its initial value for each use of a variable in another subgraph. The last value that is
+    yielded for a variable counts.
 
-    The initial value is the constant that an ASSIGN_VARIABLE in a subgraph of CALL_ONCE writes. It is None if that subgraph uses the
-    variable in another way, or writes no constant.
+    The value is the constant that an ASSIGN_VARIABLE in a subgraph of CALL_ONCE writes, if this is the first use of
+    the variable. It is None for any other use, or if no constant is written.
     """
     once = {
         operator.builtinOptions.initSubgraphIndex

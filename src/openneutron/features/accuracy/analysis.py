@@ -61,8 +61,9 @@ class Analysis:
         return made
 
     def add(self, call: ModelInputs, sample: Sample | None = None) -> None:
-        """Run one sample, and add its signal and noise to the sums. The sample is run in float, as in the compiled program, and once for each
-        layer with only this layer quantized.
+        """Run one sample, and add its signal and noise to the sums. The sample is run in float, layer by layer with
+        the float inputs of each layer, and as in the compiled program. For the first ``RESULT_SAMPLES`` samples, the
+        results are also computed for each layer with only this layer quantized.
 
         ``sample`` is passed to the metric. Raises InvalidOptionError if the metric does not accept the sample.
         """

@@ -28,9 +28,9 @@ LOWEST_SHARE = 0.75
 class BoxAgreement:
     """The boxes above the confidence threshold, compared over some pictures.
 
-    ``matched`` boxes are found by both models, ``lost`` only by the float model, and ``new`` only by the quantized model. ``iou`` is the mean
-    overlap of the matched boxes; None if there are none. ``best`` has the highest score of the float model and of the quantized model; 0 without
-    boxes.
+    ``matched`` boxes are found by both models, ``lost`` only by the float model, and ``new`` only by the quantized
+    model. ``iou`` is the mean overlap of the matched boxes; None if there are none. ``best`` has the highest score of
+    the float model and of the quantized model, including boxes below the threshold; 0 without boxes.
     """
 
     pictures: int
@@ -62,9 +62,10 @@ class BoxAgreement:
 def agreement(pairs: Sequence[tuple[Tensor, Tensor]], confidence: float) -> BoxAgreement:
     """Return the agreement of the boxes in pictures.
 
-    Each pair has the boxes of the float model and of the quantized model in one picture: tensors [boxes, 6 or more] with corners, score and
-    class, sorted by falling score. In this order, each box of the quantized model is matched with the unmatched float box of its class that
-    overlaps it most.
+    Each pair has the boxes of the float model and of the quantized model in one picture: tensors [boxes, 6 or more]
+    with corners, score and class, sorted by falling score. Only boxes with scores above ``confidence`` are compared.
+    In this order, each box of the quantized model is matched with the unmatched float box of its class that overlaps
+    it most, if the overlap is at least ``MATCHED``.
     """
     overlaps: list[float] = []
     one_best, two_best = (

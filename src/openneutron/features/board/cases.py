@@ -60,7 +60,8 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Rescale:
-    """A product of zeros, whose result i is the bias ``first + i * step`` multiplied by ``factor``. It shows how the NPU rounds."""
+    """A product of zeros, whose result i is the bias ``first + i * step`` multiplied by ``factor``. It shows how the
+    NPU rounds. ``factor`` has the encoding of a job (``neutron_jobs.factor``)."""
 
     kind: int
     result_bytes: int

@@ -26,8 +26,12 @@ _UNQUOTED = re.compile(r"[^A-Za-z0-9_.+ -]+")
 
 
 def chip_text(found: Findings, name: str) -> str:
-    """Return the text of a chip file for a board: that of i.MX 95, with the check's findings in the table ``jobs``. Facts that the check does
-    not show are unchanged."""
+    """Return the text of a chip file for a board: that of i.MX 95, with another name, and with the check's findings
+    in the table ``jobs``. Facts that the check does not show are unchanged.
+
+    The name of the chip is ``name``, or ``name`` with the suffix ``-board`` if a known chip has this name, or if it
+    does not begin with a letter.
+    """
     assert found.form is not None, "a board without a form of jobs has no chip file"
     text = (resources.files("openneutron.targets") / "chips" / "imx95.toml").read_text()
     source = f"measured: openneutron board, kernel {_UNQUOTED.sub(' ', found.kernel).strip()}"

@@ -48,10 +48,11 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Rescaling:
-    """The rounding, zero point and saturation of results of one size, by the names of the hypotheses that fit. A name is None if no hypothesis
-    fits the board's results.
+    """The rounding, zero point and saturation of results of one size, by the names of the hypothesis that fits. All
+    three are None if no hypothesis fits all of the board's results.
 
-    ``nearest`` is the hypothesis with the fewest contradictions. ``differences`` has the number of results for each difference from it.
+    ``nearest`` is the rounding of the hypothesis that the fewest results contradict. ``differences`` has the number
+    of results for each difference from this hypothesis. Differences beyond -2 and 2 count as -2 and 2.
     """
 
     rounding: str | None

@@ -84,10 +84,11 @@ MOST_BOXES = 30_000
 
 
 def kept(boxes: np.ndarray, scores: np.ndarray, classes: np.ndarray, iou: float, most: int) -> np.ndarray:
-    """Return the indices of the boxes that non-maximum suppression keeps, by falling score. Boxes with equal scores keep their order.
+    """Return the indices of the boxes that non-maximum suppression keeps, at most ``most``, by falling score. Boxes
+    with equal scores keep their order.
 
-    A box is dropped if a kept box of its class with a higher score overlaps it with an intersection over union above ``iou``. Rotated boxes
-    (five numbers) are compared by ``rotated_iou``.
+    A box is dropped if a kept box of its class that comes before it overlaps it with an intersection over union above
+    ``iou``. Rotated boxes (five numbers) are compared by ``rotated_iou``.
     """
     order = np.argsort(-scores, kind="stable")[:MOST_BOXES]
     found: list[int] = []
@@ -141,9 +142,11 @@ def _covariance(boxes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def masks(found: Detections, height: int, width: int) -> np.ndarray:
-    """Return the mask of each detection in a picture of this size: bool [n, height, width]. The detections must be those of ``in_picture``.
+    """Return the mask of each detection in a picture of this size: bool [n, height, width]. The detections must be
+    those of ``in_picture``.
 
-    The weighted sums of prototypes are resized to the picture by bilinear interpolation, and cropped to the detection's box.
+    The weighted sums of prototypes are resized to the picture by bilinear interpolation, and cropped to the
+    detection's box. The mask is True where the result is above 0.
     """
     from PIL import Image
 

@@ -27,9 +27,11 @@ from openneutron.ir import QuantParams, Tensor
 class Job:
     """The data that all shards of an evaluation share.
 
-    ``precision`` is that of the metric ``map``. ``data`` opens the samples; it is None if each shard contains its samples. ``count`` is the
-    number of samples. ``code`` is the digest of this package's code and version numbers in the process that began the evaluation. Other
-    processes must have the same digest, so that results do not depend on the process.
+    ``precision`` is the measurement for the metric ``map``; None for other metrics. ``data`` opens the samples; it is
+    None if each shard contains its samples. ``count`` is the number of samples. ``code`` identifies this package's
+    code, the versions of Python and of the libraries that affect results, and the machine's architecture. It is that
+    of the process that began the evaluation. Other processes must have the same, so that results do not depend on the
+    process.
     """
 
     model: str
@@ -54,7 +56,8 @@ Answer = tuple[Record, ...] | Failure
 
 
 def evaluated(job: bytes, shard: Shard) -> Answer:
-    """Return the records of a shard's samples, or the failure of a sample. The process keeps the most recent job open for the next call."""
+    """Return the records of a shard's samples; or a Failure if the job can't be opened or a sample can't be
+    evaluated. The process keeps the most recent job open for the next call."""
     try:
         opened = _opened(job)
         with one_thread(opened.job.sides):

@@ -48,8 +48,9 @@ class Precision:
     def of(cls, detector: Detector | None, classes: Sequence[str]) -> Precision:
         """Return the measurement for data with these classes.
 
-        Classes of data and model are matched by name; or by number, if a name is unknown and both have the same number of classes. Raises
-        InvalidOptionError if the model is no detector or has other classes, and MissingToolError without pycocotools.
+        Classes of data and model are matched by name; or by number, if a name is unknown and both have the same
+        number of classes. Raises InvalidOptionError if the model is no detector, finds rotated boxes or has other
+        classes, and MissingToolError without pycocotools.
         """
         if detector is None:
             raise InvalidOptionError(
@@ -88,7 +89,9 @@ class Precision:
         return Scored(wanted, rows)
 
     def mean(self, scored: Sequence[Scored]) -> tuple[float, float]:
-        """Return two mean average precisions: over intersections over union from 0.50 to 0.95, and at 0.50 (COCO's AP and AP50)."""
+        """Return two mean average precisions: averaged over the thresholds 0.50 to 0.95 of the intersection over
+        union (IoU), and at the threshold 0.50 (COCO's AP and AP50). Both are 0 if there are no found boxes or no
+        labelled ones."""
         from pycocotools.coco import COCO
         from pycocotools.cocoeval import COCOeval
 

@@ -28,9 +28,10 @@ TAKEN_FOR = 3
 class SideResult:
     """The result of a side over all samples. ``metric`` is the mean of the metric; None without a metric.
 
-    ``right`` is the number of samples whose metric is 1, for metrics between 0 and 1; None for other metrics. ``seconds`` is the time of all
-    samples, which differs from run to run. For the metric ``map``, ``metric`` is the mean average precision over intersections over union from
-    0.50 to 0.95, and ``metric_at_50`` that at 0.50; it is None for other metrics.
+    ``right`` is the number of samples whose metric is 1, for metrics between 0 and 1; None for other metrics.
+    ``seconds`` is the time of all samples, which differs from run to run. For the metric ``map``, ``metric`` is the
+    mean average precision, averaged over the thresholds 0.50 to 0.95 of the intersection over union (IoU).
+    ``metric_at_50`` is that at the threshold 0.50; it is None for other metrics.
     """
 
     side: str

@@ -366,9 +366,10 @@ def _tensor(tensor: IoTensor, name: str, spot: Spot) -> str:
 
 
 def arenas_of_all(deployments: Sequence[Deployment]) -> dict[str, Arena]:
-    """Return the arenas that models share, by name. The size of an arena is the largest size that a model needs for this name.
+    """Return the arenas that models share, by name. The size of an arena is the largest size that a model needs for
+    this name.
 
-    If a model has matrix products on the NPU, its arena is in memory of NXP's driver.
+    Models with matrix products on the NPU are left out: their arenas are in memory of NXP's driver.
     """
     found: dict[str, Arena] = {}
     shared = [deployment for deployment in deployments if not deployment.has_jobs]

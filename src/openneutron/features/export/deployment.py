@@ -150,8 +150,9 @@ class Deployment:
 class Arena:
     """A memory that the runs of models use, of ``size`` bytes.
 
-    ``name`` is its name in C, and ``section`` its linker section (empty: no special section). ``work`` is the size without inputs and outputs
-    that only the caller reads and writes.
+    ``name`` is its name in C, and ``section`` its linker section (empty: no special section). ``work`` is the size
+    without the inputs and outputs at the arena's end. It is enough if the caller gives each of these inputs and
+    outputs a memory of its own.
     """
 
     name: str

@@ -58,10 +58,14 @@ MATTERS = 0.01
 
 
 def refitted(profile: Profile, source: str, name: str) -> str:
-    """Return the text of a chip file called ``name``, with cycles per instruction that are fitted to a measured profile.
+    """Return the text of a chip file called ``name``, whose cycles per instruction and error are fitted to a measured
+    profile.
 
-    The rest is the chip file of the profile's target. With the fitted value, the modelled cycles of all calls together equal the measured ones.
-    ``source`` is the file of the measurement. Raises InvalidOptionError if the target has an NPU, or if the measured times are not in cycles.
+    The rest is the chip file of the profile's target. With the fitted cycles, the modelled cycles of all measured
+    operators together equal the measured ones, except for rounding to three digits. The error is that of
+    ``_ratio_and_error``. ``source`` is the file of the measurement. Raises InvalidOptionError if the target has an
+    NPU or is not one of the package's CPUs, if the measured times are not in cycles, or if the fitted cycles per
+    instruction are below ``LEAST_CYCLES``.
     """
     target = profile.target
     if target.cpu is None:
@@ -98,7 +102,9 @@ def _with_fact(text: str, name: str, value: str, unit: str, source: str) -> str:
 
 
 def _ratio_and_error(operators: Sequence[OperatorProfile]) -> tuple[float, int]:
-    """Return measured cycles divided by modelled cycles, and the largest remaining error in percent, from 1 to 99."""
+    """Return two numbers: the measured cycles divided by the modelled ones, over all operators with a measured time;
+    and the largest error that remains after the modelled cycles are multiplied by this ratio, in percent. Operators
+    with less than 1% of the measured cycles do not count in the error. It is rounded up and limited to 1 to 99."""
     measured = [(item.cycles, item.time) for item in operators if item.time]
     whole = sum(time for _, time in measured)
     ratio = whole / sum(cycles for cycles, _ in measured)

@@ -59,10 +59,10 @@ class Slice:
 def timeline(microcode: Microcode, layers: Sequence[str], target: Target, start: int = 0) -> list[Slice]:
     """Return the slices of a run that begins in cycle ``start``, with a port that copies in the background.
 
-    ``layers`` are the names of the operators. Transfers are sequential, and a copy begins when its FETCH is reached.
-    Tiles of tensors have priority over constants, so that a copy of constants may have several slices
-    (compiler/schedule/schedule.py). The last slice of the host, the NPU or the data mover ends at the cycle that a
-    summary calls ``overlapped_cycles``.
+    ``layers`` are the names of the operators. Transfers are sequential: the copy of a constant begins after its FETCH
+    is reached and the copies before it have ended. Tiles of tensors have priority over constants, so that a copy of
+    constants may have several slices (compiler/schedule/schedule.py). If ``start`` is 0, the last slice of the host,
+    the NPU or the data mover ends at the cycle that a summary calls ``overlapped_cycles``.
     """
     made: list[Slice] = []
     copies: list[Slice] = []

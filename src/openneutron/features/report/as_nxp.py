@@ -34,8 +34,9 @@ class Placed:
 class AsNxp:
     """The operators of the compiled graphs, with their placement by this compile and by a release of NXP's compiler.
 
-    ``partitions`` is the number of NeutronGraphs that NXP's compiler would make. ``others`` is the number of a PyTorch model's operators that
-    this project can't express in LiteRT; they are on the CPU.
+    ``partitions`` is the number of NeutronGraphs that NXP's compiler would make. ``others`` is the number of a
+    PyTorch model's operators that compute and that this compile leaves on the CPU. They are not among ``operators``,
+    because their form in LiteRT is not known; it is 0 for a ``.tflite``.
     """
 
     release: Release

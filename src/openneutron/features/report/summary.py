@@ -139,16 +139,18 @@ def cpu_estimate(milliseconds: float, target: Target) -> Estimate:
 class Summary:
     """The figures of a compile. Sizes are in bytes. Times and cycles are modelled, for one inference.
 
-    Cycles are the sum over the NPU, kernel calls that the host core computes in the programs, copies for the NPU, and ``host``, the operators on
-    the CPU outside of all programs. The NPU reads only SRAM. If the weights do not fit into the chip's SRAM beside a run, each inference is
-    assumed to copy them from flash, as with ``prefetch_constants``. Tables are not counted in these copies, since kernels copy single entries of
-    them.
+    Cycles are the sum over the NPU, kernel calls that the host core computes in the programs, copies for the NPU, and
+    ``host``, the operators on the CPU outside of all programs. If the NPU can't read the weights where they are
+    stored, the weights do not fit into the chip's SRAM beside a run, and the programs do not copy them, each
+    inference is assumed to copy them from flash, as with ``prefetch_constants``. Tables are not counted in these
+    copies, since kernels copy single entries of them.
 
-    ``budget_bytes`` limits each partition separately, since partitions run one after the other in the same memory. ``file`` is the compiled file
-    and ``file_bytes`` its size; both are None if nothing was written. ``kernel_selection`` is the name of the C file that selects the kernels;
-    None if it was not requested. ``outputs`` is the accuracy of the model's results; it is empty without a float model to compare with.
-    ``cpu_parts`` is the number of delegate calls of another backend that computes on the CPU; the field ``kernels`` of their operators has the
-    backend's name.
+    ``budget_bytes`` limits each partition separately, since partitions run one after the other in the same memory.
+    ``file`` is the path of the written file; None if nothing was written. ``file_bytes`` is the size of the compiled
+    file; None if it is not known. ``kernel_selection`` is the name of the C file that selects the kernels; None if it
+    was not requested. ``outputs`` is the accuracy of the model's results; it is empty without a float model to
+    compare with. ``cpu_parts`` is the number of delegate calls of another backend that computes on the CPU; the field
+    ``kernels`` of their operators has the backend's name.
     """
 
     model: str

@@ -522,7 +522,8 @@ def calls_of(part: PartitionSummary, target: Target) -> Table:
 
 @dataclass(frozen=True, slots=True)
 class _CallRow:
-    """A row in the table of kernel calls: one call, or the sum over ``times`` repetitions of a call."""
+    """A row in the table of kernel calls: one call, or the sum over all calls of a block that is repeated ``times``
+    times."""
 
     name: str
     times: int | None

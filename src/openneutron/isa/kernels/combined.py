@@ -198,9 +198,10 @@ _WORK = signed("work", "multiply-accumulates of both kernels for each output cha
 def _chained(name: str, first: Row, second: Row, code: int) -> Row:
     """Return the row of a kernel that runs both parts.
 
-    The kernel finds the words of the part that has more of them in place (runtime/kernels/chain.h). So the words of the
-    row are: the end of the other part, the work buffer, all words of the part in place, and the words of the other part
-    without its ends.
+    The kernel reads the words of the part with more words in place, and copies those of the other part
+    (runtime/kernels/chain.h). The row therefore has these words in this order: the input or output of the copied part
+    that is not the scratch buffer; the word ``work``; all words of the part in place; and the words of the copied
+    part without its input and output.
     """
     (source,) = (own for own in first.fields if own.name == "input")
     (result,) = (own for own in second.fields if own.name == "output")

@@ -240,8 +240,9 @@ def is_ours(specs: Sequence[CompileSpec]) -> bool:
 def decode_specs(specs: Sequence[CompileSpec]) -> DelegateOptions:
     """Return the options in a compile spec that ``encode_specs`` or ExecuTorch's NXP backend made.
 
-    Raises RuntimeError without an output format or with an unknown one, as ExecuTorch's NXP backend does. Raises InvalidOptionError
-    where another value is missing or unreadable, or contradicts the value under ``OURS``.
+    Raises RuntimeError without an output format or with an unknown one, as ExecuTorch's NXP backend does. Raises
+    InvalidOptionError if the target is missing, if a value is unreadable, or if a value contradicts the options under
+    ``OURS``. Other missing values get their defaults.
     """
     texts = {spec.key: bytes(spec.value).decode() for spec in specs}
     if "output_format" not in texts:

@@ -125,9 +125,10 @@ def no_rule(node: Node) -> Reject:
 
 
 def stays_whole(node: Node) -> Reject | None:
-    """Return the reason that was noted for a decomposable operator that could be quantized neither whole nor decomposed, or None.
+    """Return the reason that the quantizer noted for an operator that stays on the CPU, or None.
 
-    ``node``: the operator, or a node of its decomposition.
+    It notes a decomposable operator that can be quantized neither whole nor decomposed, and an operator that computes
+    positions for an operator on the CPU. ``node``: the operator, or a node of its decomposition.
     """
     why = node.meta.get("custom", {}).get(STAYS_WHOLE)
     return None if why is None else Reject(*why)
@@ -161,7 +162,8 @@ def not_quantized(node: Node) -> Reject:
 
 
 def _computed_weights(node: Node) -> Reject | None:
-    """Return a reason against a convolution whose weights are computed or are an input of the model, or None for other nodes."""
+    """Return a reason against a convolution if its weights are computed or are an input of the model, and None
+    otherwise."""
     weight = node.args[1]
     while isinstance(weight, Node) and (is_dequantize(weight) or is_quantize(weight)):
         weight = weight.args[0]
@@ -296,7 +298,7 @@ class Lowered:
 
     @property
     def moves_nothing(self) -> bool:
-        """Return whether the graph only passes inputs on under other names."""
+        """Return whether the graph has no nodes other than RESHAPE, so that no value is computed and no byte moves."""
         return all(node.op == "reshape" for node in self.graph.nodes)
 
 
@@ -408,10 +410,13 @@ class Lowering:
         return None
 
     def _scaled(self, function: Function, data: Value, quant: QuantParams) -> Value | None:
-        """Add a multiplication if an int16 function multiplies by a constant, and return the result. Return None for any other function.
+        """Add a multiplication if an int16 function multiplies by a constant, and return the result.
 
-        A multiplication rounds once. Linear interpolation in an int16 table, whose entries are rounded too, would be one step off for a
-        quarter of the values.
+        Return None for any other function, and for a factor that is too large for LiteRT's int16 MUL
+        (``FACTOR_STEPS``).
+
+        A multiplication rounds once. Linear interpolation in an int16 table, whose entries are rounded too, would be
+        one step off for a quarter of the values.
         """
         context, factor = self.context, factor_of(function, self.constants)
         if factor is None or abs(factor) * context.quant(data).scale >= FACTOR_STEPS * quant.scale:
@@ -423,9 +428,10 @@ class Lowering:
         )
 
     def why_not(self, node: Node) -> Reject | None:
-        """Return a reason against a node that holds whatever its rule does, or None.
+        """Return a reason against a node that is known without a call of its lowering rule, or None.
 
-        The user keeps the node float, or it has no rule, or its inputs are not quantized.
+        The user keeps the node float, or ``objection`` has a reason against the call, or the node has no rule, or
+        none of its inputs is quantized or computed.
         """
         if (kept := kept_float(node)) is not None:
             return kept
@@ -529,9 +535,10 @@ class Lowering:
         return Value(arranged, shape, wanted, shape)
 
     def _exact(self, node: Node) -> Value:
-        """Return the value of integers or booleans that are constant or come from outside of the partition.
+        """Return the value of integers or booleans that are constant or come from outside of the partition. An input
+        or a constant is added to the graph.
 
-        Integers of 8 and 16 bits are quantized values with the scale 1.
+        Integers of 8 and 16 bits are quantized values with the scale 1. A uint8 input is also converted to int8.
         """
         context, shape = self.context, shape_of(node)
         dtype = DTYPE_OF_TORCH[node.meta["val"].dtype]

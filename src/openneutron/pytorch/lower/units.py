@@ -47,9 +47,11 @@ Item = TypeVar("Item", bound=Hashable)
 
 
 def in_order(items: Iterable[Item], sources: Callable[[Item], Iterable[Item]]) -> list[Item]:
-    """Return the items in topological order: each after its sources. Items on a cycle, and items that depend on one, are left out.
+    """Return the items in topological order: each after its sources. Items on a cycle, and items that depend on one,
+    are left out.
 
-    Items that become ready at the same time keep the order in which the last of their sources came.
+    Items that become ready at the same time are in the order of the last of their sources. An item that is its own
+    source is not on a cycle.
     """
     items = list(items)
     sorter: TopologicalSorter[Item] = TopologicalSorter()
@@ -134,17 +136,20 @@ class Function:
 
     @property
     def has_operator(self) -> bool:
-        """Return whether the function is one call of an operator with one operand that has a lowering rule."""
+        """Return whether the function is a single call of an operator that has a lowering rule and only one tensor as
+        an operand."""
         if len(self.nodes) != 1 or op_name(self.nodes[0]) not in LOWER_RULES:
             return False
         return sum(isinstance(argument, Node) for argument in self.nodes[0].args) == 1
 
 
 def function_behind(end: Node, constants: Constants) -> Function | None:
-    """Return the pointwise function of one quantized value that computes ``end``, or None if ``end`` is no such function.
+    """Return the pointwise function of one quantized value that computes ``end``, or None if ``end`` is no such
+    function.
 
-    The function reads only dequantize nodes of this value and single numbers, and all its operators are pointwise. ``end`` has the shape of
-    the value.
+    The function reads only dequantize nodes of this value and single numbers, and all its operators are pointwise.
+    The value is no constant. ``end`` is float32 and has the shape of the value. A function of an int16 value has no
+    operator with steps, such as a comparison (``jumps``).
     """
     order: dict[Node, None] = {}
     dequantized: dict[Node, None] = {}
@@ -215,7 +220,8 @@ def factor_of(function: Function, constants: Constants) -> float | None:
 
 
 def _results(function: Function, constants: Constants, stored: np.ndarray, source: QuantParams) -> np.ndarray:
-    """Return the float32 results of the function for the stored integers ``stored``."""
+    """Return the float32 results of the function for the stored integers ``stored``. A NaN is replaced by the nearest
+    result that is a number (``_without_gaps``)."""
     with unset_fake_temporarily(), torch.no_grad():
         steps = torch.from_numpy(stored.astype(np.int32)) - source.zero_point
         real = steps.to(torch.float32) * torch.tensor(source.scale, dtype=torch.float32)
@@ -271,10 +277,11 @@ class TablesNearZero:
 def tables_near_zero(
     function: Function, whole: np.ndarray, result: QuantParams, constants: Constants
 ) -> TablesNearZero | None:
-    """Return two tables for a function of an int16 value whose single table ``whole`` is too coarse near 0. Return None for any other
-    function.
+    """Return two tables for a function of an int16 value whose single table ``whole`` is too coarse near 0. Return
+    None for any other function, or if the two tables do not at least halve the largest error.
 
-    The function must be monotonic over the values from 0 on, and constant below 0. ``result``: the quantization of the entries.
+    The function must be monotonic over the values from 0 on, and constant up to 0. ``result``: the quantization of
+    the entries.
     """
     source = quant_params(function.source, constants)
     size = np.iinfo(np.int16).max
@@ -349,7 +356,8 @@ def functions_of(nodes: Iterable[Node], constants: Constants) -> dict[Node, Func
 
 
 def only_inside(functions: Mapping[Node, Function]) -> set[Node]:
-    """Return the nodes that only these functions read. ``functions`` has pointwise functions by the quantize node of the result."""
+    """Return the operators and numbers of these functions that nothing else reads. Dequantize nodes are not among
+    them. ``functions`` has pointwise functions by the quantize node of the result."""
     inside = {node for function in functions.values() for node in (*function.nodes, *function.numbers)}
     while outside := {
         node for node in inside if any(user not in inside and user not in functions for user in node.users)

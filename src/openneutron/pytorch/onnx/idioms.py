@@ -447,7 +447,7 @@ _CONVOLUTIONS = {3: F.conv1d, 4: F.conv2d}
 def _channel_scale(node: NodeView, x: Tensor, factors: np.ndarray[Any, Any], offsets: Tensor) -> Values:
     """Return a depthwise convolution of one point, whose only weight in a channel is exactly the channel's factor.
 
-    Without an axis of positions, a product and a sum of floats.
+    Return a product and a sum of floats if ``x`` has neither rank 3 nor rank 4.
     """
     if x.dim() not in _CONVOLUTIONS:
         along = [-1, *[1] * (x.dim() - 2)]
@@ -469,7 +469,8 @@ def _channel_scale(node: NodeView, x: Tensor, factors: np.ndarray[Any, Any], off
 
 @_ends("Pow")
 def _find_power_of_floats(importer: Importer, node: NodeView, inputs: tuple[str, ...]) -> Idiom | None:
-    """Find a power in a quantized graph that nothing quantizes, such as in an RMSNormalization. ExecuTorch can't write a program with a power."""
+    """Find a power with a constant exponent of ``_POWERS`` in a quantized graph, if nothing quantizes its result,
+    such as in an RMSNormalization. ExecuTorch can't write a program with a power."""
     exponent = importer.constants.get(inputs[1])
     if exponent is None or exponent.size != 1 or exponent.ndim > importer.shapes[inputs[0]].dim():
         return None
@@ -481,7 +482,8 @@ def _find_power_of_floats(importer: Importer, node: NodeView, inputs: tuple[str,
 
 @_ends("ReduceL2")
 def _find_norm_of_floats(importer: Importer, node: NodeView, inputs: tuple[str, ...]) -> Idiom | None:
-    """Find a norm in a quantized graph, which PyTorch makes of powers."""
+    """Find an L2 norm over constant axes in a quantized graph, if nothing quantizes its result. PyTorch would compute
+    it with powers."""
     if not _is_between_floats(importer, node) or not all(name in importer.constants for name in inputs[1:] if name):
         return None
     axes = tuple(int(axis) for axis in importer.constants[inputs[1]]) if inputs[1:] and inputs[1] else node.get("axes")

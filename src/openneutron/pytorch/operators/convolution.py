@@ -322,9 +322,10 @@ def convolution(node: Node, context: Context) -> Value | Reject:
 
 
 def _operands(context: Context, given: dict[str, Any], shape: Shape) -> tuple[Value, Value, Window]:
-    """Return the data, the constant weights and the window of a convolution. A 1-D convolution becomes a 2-D one with a single row.
+    """Return the data, the constant weights and the window of a convolution. For a 1-D convolution, data and window
+    get a single row; the weights keep their shape.
 
-    Raises Rejected for a 3-D convolution.
+    Raises Rejected for a 3-D convolution, and for weights that are not constant.
     """
     if len(shape) not in (3, 4):
         raise Rejected(f"it has {len(shape) - 2} spatial dimensions; there are kernels for 1 and 2")
@@ -517,8 +518,9 @@ def _weights(context: Context, weight: Value, groups: int, spread: Pair, dilatio
 
 
 def output_scales(quant: QuantParams, groups: int, inputs: int, group_outputs: int) -> QuantParams:
-    """Return the quantization of the weights with one scale for each output channel, or with one scale. Raises Rejected if the scales of
-    the weights don't allow either."""
+    """Return the quantization of a transposed convolution's weights with one scale for each output channel, or with
+    one scale. Raises Rejected if the scales of the weights don't allow either, or if per-channel weights have a zero
+    point."""
     if quant.axis is None:
         return quant
     if any(quant.zero_points):

@@ -488,9 +488,9 @@ def average(node: Node, context: Context) -> Value | Reject:
 def _averaged(node: Node, context: Context, data: Value, averages: Separable, window: Window, image: Shape) -> Value:
     """Lower an average pool by the first of four methods that computes it.
 
-    The methods are: MEAN, for whole rows, columns or images; LiteRT's own pool, if the result has the input's quantization; a depthwise
-    convolution, if all values have equal weights; products with matrices. A depthwise convolution allows any scale of the result, and its
-    padding costs nothing.
+    The methods are: MEAN, for whole rows, columns or images; LiteRT's own pool, if it has such windows and the result
+    has the input's quantization; a depthwise convolution, if all values have equal weights; products with matrices. A
+    depthwise convolution allows any scale of the result, and its padding costs nothing.
     """
     if averages.mean_axes:
         return mean_over(node, context, data, tuple(2 + axis for axis in averages.mean_axes), image)

@@ -57,7 +57,8 @@ LARGEST_CELL = 16
 def cell_scale(call: Node) -> float:
     """Return the scale of the int16 cell state of an LSTM call, a power of two.
 
-    The cell state is 0 before the first step, and a step adds at most 1. With few steps, its range is therefore small.
+    If the call has no initial cell state, the state is 0 before the first step, and a step adds at most 1. With few
+    steps, its range is therefore small. Otherwise the range goes up to ``LARGEST_CELL``.
     """
     given = arguments_of(call)
     largest = LARGEST_CELL

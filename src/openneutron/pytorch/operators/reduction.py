@@ -98,9 +98,13 @@ for _root, _name in ((False, "var"), (True, "std")):
 def vector_norm(
     self: Tensor, ord: float, dim: Sequence[int] | None, keepdim: bool, dtype: torch.dtype | None
 ) -> Tensor | Keep:
-    """Compute a norm from (mean * number of terms) in place of a sum.
+    """Compute a norm from (mean * number of terms) in place of a sum. For an infinite ``ord``, the norm is a maximum
+    or minimum.
 
     The result of a mean has a scale of its own, and the lookup table of the root includes the number of terms.
+
+    Return KEPT if any other ``ord`` is not positive, if there are no elements or an empty list of dimensions, or if
+    ``dtype`` is another type.
     """
     dims = tuple(range(self.dim())) if dim is None else tuple(dim)
     if not self.dim() and ord != 0:

@@ -123,7 +123,8 @@ class Delegation:
 
 
 def counts(node: Node) -> bool:
-    """Return whether a node is an operator in the user's model. Nodes that compute a shape, and parts of other operators, are not."""
+    """Return whether a node is an operator in the user's model. Nodes whose result is no tensor, such as a size, are
+    not, and neither are ``getitem`` nodes."""
     value = node.meta.get("val")
     has_tensor = value is None or isinstance(value, (torch.Tensor, list, tuple))
     return op_name(node) != GETITEM and has_tensor
@@ -388,10 +389,12 @@ NAMES_SHOWN = 4
 
 
 def check_kernels(program: Any, delegation: Delegation, name: str) -> None:
-    """Check that ExecuTorch's runtime has a kernel for each operator that an emitted program calls outside of its delegates.
+    """Check that ExecuTorch's runtime has a kernel for each operator that an emitted program calls outside of its
+    delegates.
 
-    Raises InvalidModelError if a kernel is missing, because the runtime would refuse to load the program. The message names the operators
-    as the user wrote them. ``program`` is an ``executorch.exir.schema.Program``.
+    Raises InvalidModelError if a kernel is missing, because the runtime would refuse to load the program. The message
+    names each such operator with a layer that has it (``_in_words``). ``program`` is an
+    ``executorch.exir.schema.Program``.
     """
     called = {
         f"{operator.name}.{operator.overload}" if operator.overload else operator.name

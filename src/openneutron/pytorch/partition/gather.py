@@ -218,7 +218,11 @@ def _states_on_cpu(partitions: Sequence[Partition], states: States) -> Iterator[
 def _reject_circles(
     units: Sequence[Unit], constants: Constants, options: PartitionOptions, rejected: dict[Node, Reject]
 ) -> None:
-    """Add a reason to ``rejected`` for each operator of units on a cycle: the reason of a unit that can't be lowered, or else the cycle."""
+    """Add a reason to ``rejected`` for each operator of units on a cycle.
+
+    In a unit that can't be lowered, it is the reason of that unit. In all other units, it is the exchange of values
+    with such a unit, or the cycle if all units can be lowered.
+    """
     lowering = Lowering(constants, units, options.transpose_on_npu)
     for unit in units:
         refusal = _unwanted(unit, options.operators_not_to_delegate) or lowering.lower_unit(unit)
@@ -256,7 +260,8 @@ def _not_quantized(node: Node, seen: bool) -> Reject:
 def _supported(
     units: Sequence[Unit], constants: Constants, options: PartitionOptions, rejected: dict[Node, Reject]
 ) -> tuple[Lowering, list[Unit]]:
-    """Lower all units. Return the lowering, and the units that could be lowered.
+    """Lower all units, except those with an operator that the user keeps on the CPU. Return the lowering, and the
+    units that could be lowered.
 
     A reason for each operator of the other units is added to ``rejected``.
     """
@@ -312,9 +317,10 @@ def _reject_unit(unit: Unit, refusal: Refusal, lowering: Lowering | None, reject
 def _tried(
     part: Partition, lowering: Lowering | Refusal, options: PartitionOptions, rejected: dict[Node, Reject]
 ) -> Partition | set[Unit]:
-    """Return the partition with its lowered graph and the compiler's trial, or the units that must leave it because they can't be compiled.
+    """Return the partition with its lowered graph and the compiler's trial, or the units that must leave it.
 
-    A reason for each operator of these units is added to ``rejected``.
+    Units leave if they can't be lowered or compiled. All units leave if the graph moves and computes nothing, unless
+    the options allow such partitions. A reason for each operator of these units is added to ``rejected``.
     """
     result = lowering if isinstance(lowering, Refusal) else lowering.finished("partition", part.inputs, part.outputs)
     if isinstance(result, Lowered):
@@ -336,8 +342,8 @@ def _tried(
 
 
 def _compiled(part: Partition, lowered: Lowered, options: PartitionOptions) -> Sequence[Refusal] | Trial | None:
-    """Return the compiler's trial of a lowered partition, or None if there is no compiler to try. Return refusals if no payload is
-    possible."""
+    """Return the compiler's trial of a lowered partition, or None if there is nothing to try. Return refusals if the
+    compiler can't compile some nodes, or if there are more inputs or outputs than a payload can have."""
     for tensors, what in ((lowered.inputs, "inputs"), (lowered.outputs, "outputs")):
         if len(tensors) > MOST_TENSORS:
             reason = f"it has {len(tensors)} {what}; a delegate call has at most {MOST_TENSORS}"

@@ -307,8 +307,10 @@ def calibrate_or_restore(
     after_sample: Callable[[int], None] | None = None,
 ) -> None:
     """Calibrate the prepared model, or load the observers' statistics from the cache that the current compile uses.
+    The statistics of a new calibration are stored in this cache.
 
-    Raises the errors of ``calibrate``. With a cache, all samples are held in memory at once, because the key of the entry has their hash.
+    Raises the errors of ``calibrate``. With a cache, all samples are held in memory at once, because the key of the
+    entry has their hash.
     """
     store = current()
     if store is None:
@@ -448,7 +450,8 @@ def ended(prepared: GraphModule) -> GraphModule:
 
 
 def with_biases(quantized: GraphModule) -> GraphModule:
-    """Return the converted module with int32 biases in place of the float biases that folding batch normalizations added."""
+    """Return the converted module with int32 biases in place of float biases, such as those that folding batch
+    normalizations added (``QuantizeBiases``). The module changes in place."""
     QuantizeBiases()(quantized)
     return quantized
 
@@ -458,9 +461,10 @@ _q = torch.ops.quantized_decomposed
 
 @dataclass(frozen=True, slots=True)
 class QuantizeBiases(NodePass):
-    """Quantize the biases that are still float in a quantized graph after training or folding.
+    """Quantize the constant biases that are still float in a quantized graph after training or folding.
 
-    Each becomes int32 with the scale (input scale * weight scale).
+    Each becomes int32 with the scale (input scale * weight scale). A bias stays float if the layer has int16
+    activations, or if its input or weight is not quantized.
     """
 
     targets = (*CONVOLUTIONS, torch.ops.aten.linear.default)

@@ -50,10 +50,11 @@ MOST_PARTS_OF_LAYERS = 4
 
 
 def split_layers(module: GraphModule, samples: FirstSamples | None) -> bool:
-    """Rewrite ``linear(cat([a, b], -1))`` as ``linear(a) + linear(b)`` if the ranges of a and b differ in the samples. Convolutions
-    likewise.
+    """Rewrite ``linear(cat([a, b], -1))`` as ``linear(a) + linear(b)`` if the ranges of a and b differ in the
+    samples. Convolutions likewise.
 
-    Return whether the graph has changed.
+    Nothing changes without samples, and a layer with more than ``MOST_PARTS_OF_LAYERS`` parts does not change. Return
+    whether the graph has changed.
     """
     given = [] if samples is None else samples.first(SAMPLES)
     layers = (

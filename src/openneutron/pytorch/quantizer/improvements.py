@@ -57,8 +57,8 @@ Apart from rounding errors, the result does not depend on this number.
 
 
 def round_weights(pair: LayerPair) -> None:
-    """Choose for each weight of the quantized layer the lower or the higher integer so that the layer's result is closest to the float
-    layer's.
+    """Choose for each weight of the quantized layer the lower or the higher integer so that the layer's result is
+    close to the float layer's (``nearest``).
 
     The weights change in place. Weights that are not constant, or that another layer also reads, stay as they are.
     """
@@ -94,7 +94,8 @@ def nearest(
 ) -> torch.Tensor:
     """Return the integer weights, each one of the two in ``ends``, whose products with the inputs are close to the wanted results.
 
-    The distance is the sum of squared differences. Coordinate descent makes at most ``PASSES`` passes over the weights.
+    The distance is the sum of squared differences, plus a penalty (``DAMPING``) on the squared distance from the float
+    weights. Coordinate descent makes at most ``PASSES`` passes over the weights.
 
     Args:
         energy: The sums of products of each two inputs, [group, weight, weight].
@@ -489,9 +490,10 @@ def below(factors: torch.Tensor, shares: torch.Tensor) -> torch.Tensor:
     before.
 
     ``shares``: each channel's largest value, as a share of the clamp's bound. Channels that reach the bound (share
-    about 1) get the factor 1, and all others are divided by the geometric mean of those channels' factors. If no
-    channel reaches it, all factors are multiplied by one number, so that the largest channel after the division just
-    reaches the bound. A factor below its channel's share is raised to the share: no channel exceeds the bound.
+    about 1) get the factor 1. The factors of the other channels are divided by the geometric mean of the given
+    factors of the channels at the bound. If no channel reaches the bound, all factors are multiplied by one number,
+    so that the largest channel after the division just reaches the bound. A factor below its channel's share is
+    raised to the share: no channel exceeds the bound.
     """
     there = shares >= 1 - NEAR
     if bool(there.any()):

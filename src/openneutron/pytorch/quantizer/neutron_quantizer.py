@@ -304,7 +304,9 @@ class NeutronQuantizer(Quantizer):
     def _functions(self, model: GraphModule, free: Sequence[Node]) -> list[Region]:
         """Return the pointwise functions among the nodes ``free`` that become lookup tables.
 
-        All calls of a function have the same quantization config. A single call with an annotation rule is not among them.
+        All calls of a function have the same quantization config. A function of one call is left out if the call has
+        an annotation rule with one operand and no weights (``_has_row``). With int16 activations, calls of functions
+        that are not continuous are left out too.
         """
         ways: list[tuple[QuantizationConfig, list[Node]]] = []
         for node in free:
@@ -333,7 +335,8 @@ class NeutronQuantizer(Quantizer):
             node.meta[Q_ANNOTATION_KEY] = QuantizationAnnotation(inputs, result, _annotated=True)
 
     def _host(self, node: Node) -> Node | None:
-        """Return the layer into which an activation such as a ReLU is fused, or None if ``node`` is no such activation."""
+        """Return the layer into which the activation ``node``, such as a ReLU, is fused. Return None if it is no
+        activation, or if no layer before it can fuse it."""
         if str(node.target) not in ACTIVATIONS or not isinstance(node.args[0], Node):
             return None
         host = node.args[0]
@@ -508,9 +511,11 @@ class NeutronQuantizer(Quantizer):
         return True
 
     def _tail(self, node: Node) -> Node:
-        """Return the last node that is fused into ``node``: an activation, or in training also a batch normalization before it.
+        """Return the last node that is fused into ``node``: the activation after it, or in training the batch
+        normalization after it if no activation follows.
 
-        Return ``node`` itself if no node is fused into it.
+        In training, a batch normalization may be between ``node`` and the activation. Return ``node`` itself if no
+        node is fused into it.
         """
         last = node
         if self.is_qat and (norm := only_user(last)) is not None and norm.target in (BATCH_NORM, normalized):

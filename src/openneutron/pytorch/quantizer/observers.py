@@ -269,8 +269,8 @@ If the scale would be larger, LiteRT's operator computes the result with its fix
 class ReachedRangeObserver(HistogramRangeObserver):
     """Observes the result of an operator whose scale LiteRT fixes.
 
-    It gives the fixed parameters, or the parameters of the observed range if these are much finer (``FAR_INSIDE``). An example is a sigmoid
-    for rare events, whose values are far below 1.
+    It gives the fixed parameters, or those of the observed range if its scale is less than ``FAR_INSIDE`` times the
+    fixed scale. An example is a sigmoid for rare events, whose values are far below 1.
 
     scale, zero_point: the fixed parameters.
     """

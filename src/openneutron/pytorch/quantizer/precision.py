@@ -54,8 +54,8 @@ def annotate_results(node: Node, kept: Kept) -> None:
 
 
 def share_states(model: GraphModule) -> None:
-    """Annotate the old and the new value of each buffer that the model updates with one quantization, so that the buffer can be kept as
-    int8.
+    """Annotate each buffer that the model updates: its old and its new value get the same quantization, so that the
+    buffer can be kept as integers.
 
     If operators fix two different quantizations, each value keeps its own.
     """
@@ -118,7 +118,8 @@ _SUMS = ("aten.sum.dim_IntList", "aten.mean.dim")
 
 
 def leave_positions_float(module: GraphModule, constants: Set[Node]) -> Set[Node]:
-    """Return the nodes that compute only positions for operators of ``READERS``, from the layer's result with which the computation begins.
+    """Return the nodes that compute only positions for operators of ``READERS``: pointwise operators, operators that
+    move values, and small products and sums. The layer whose result they start from is not among them.
 
     The reason why each node stays on the CPU is stored in its ``meta`` (``STAYS_WHOLE``).
     """
@@ -251,9 +252,12 @@ def _is_result(node: Node) -> bool:
 
 
 def _terms_of(module: GraphModule, source: Node) -> int | None:
-    """Return the number of values that ``source`` adds for each of its elements: 1 if it only moves values, None for another operator.
+    """Return the number of elements in the first operand of ``source`` for each element of the result. For a
+    reduction, that is the number of terms of each sum.
 
-    A convolution counts as a sum if its weights are constants of at least 0 and it has no bias, as in a p-norm over windows.
+    It is 1 if ``source`` adds two tensors of the same shape or only moves values, and None for an operator that is
+    neither a sum nor a move. A convolution counts as a sum of the values in its window if its weights are constants
+    of at least 0 and it has no bias, as in a p-norm over windows.
     """
     if str(source.target) in MOVES:
         return 1

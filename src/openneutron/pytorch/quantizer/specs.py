@@ -173,8 +173,9 @@ def _is_magnified(node: Node) -> bool:
 def reach_of(node: Node) -> float | None:
     """Return the |x| beyond which a node's value no longer matters to its readers, or None if every value matters.
 
-    The result is not None where all readers are functions of ``REACHES``. Operators that only move values, in front of the node or behind
-    it, are skipped.
+    The result is not None where the node has readers, all of them are functions of ``REACHES``, and no function of
+    ``_STEEP`` magnifies their results. Operators that only move values, in front of the node or behind it, are
+    skipped.
     """
     while is_move(node, Change.TAKEN) and isinstance(node.args[0], Node):
         node = node.args[0]
@@ -217,7 +218,8 @@ def filled_spec(dim: int | None, is_qat: bool = False, activations: str = INT8) 
 
 @functools.cache
 def mask_spec(is_qat: bool = False, activations: str = INT8) -> QuantizationSpec:
-    """Return ``activation_spec`` for a mask that is added to attention scores. The lowest value of the range is ``MASKED``."""
+    """Return ``activation_spec`` for a mask that is added to attention scores. Values below ``MASKED`` count as
+    ``MASKED``."""
     observer: Any = MaskRangeObserver
     options = {"eps": STORED[activations].least_scale}
     made = FakeQuantize.with_args(observer=observer, **options) if is_qat else observer.with_args(**options)
@@ -248,7 +250,8 @@ def log_probability_spec(is_qat: bool = False) -> QuantizationSpec:
 
 @functools.cache
 def reached_spec(scale: float, zero_point: int) -> QuantizationSpec:
-    """Return an int8 spec with this scale and zero point. If calibration covers only a part of the range, the scale is finer."""
+    """Return an int8 spec with this scale and zero point. If calibration covers only a small part of the range, the
+    spec has the scale and zero point of that part (``ReachedRangeObserver``)."""
     made: Any = ReachedRangeObserver.with_args(scale=scale, zero_point=zero_point)
     return _spec(INT8, made, DecidedSpec)
 
@@ -363,7 +366,10 @@ def fixed_spec(scale: float, zero_point: int, dtype: torch.dtype = torch.int8) -
 
 
 def whole_spec(bounds: tuple[int, int]) -> FixedQParamsQuantizationSpec | None:
-    """Return the int8 spec that represents each integer of the closed range ``bounds`` exactly, or None if no such spec exists."""
+    """Return the int8 spec with the scale 1 that represents each integer of the closed range ``bounds`` exactly.
+
+    Return None unless the range is inside [-128, 127] or [0, 255], or has exactly 256 integers.
+    """
     low, high = bounds
     if low >= -128 and high <= 127:
         return fixed_spec(1.0, 0)
@@ -378,7 +384,8 @@ def wide_fixed_spec() -> FixedQParamsQuantizationSpec:
 
 
 def type_of(node: Node) -> str | None:
-    """Return the quantized type of a node's result, ``int8`` or ``int16``, or None if the node has no quantization annotation yet."""
+    """Return the quantized type of a node's result, ``int8`` or ``int16``. Return None if no annotation states one of
+    these for the result, or none does so yet."""
     dtype = getattr(root_spec(node)[1], "dtype", None)
     return next((name for name, stored in STORED.items() if stored.dtype == dtype), None)
 
@@ -517,15 +524,17 @@ Choice: TypeAlias = QuantizationSpec | Usual | None
 
 @dataclass(frozen=True, slots=True)
 class QuantizationConfig:
-    """The number formats of an operator. A field that is not given is chosen by the quantizer. None keeps the tensor float.
+    """The number formats of an operator. A field that is not given is chosen by the quantizer. None keeps the tensor
+    float.
 
-    input_activation, output_activation: the formats of tensors that calibration observes. A result whose scale the operator fixes (sigmoid)
-    or shares with its input (max pool) keeps that scale.
+    input_activation, output_activation: the formats of tensors that calibration observes. A result whose scale the
+    operator fixes (sigmoid) or shares with its input (max pool) keeps that scale.
 
     weight: the format of constants that are multiplied with the input. A bias is int32 if input and weight are int8.
 
-    activations: the type of inputs and outputs without a spec, ``int8`` or ``int16``. None: the type in the next less specific setting.
-    Operators that only move values keep the type of their input, so that no conversion is added for them alone.
+    activations: the type of inputs and outputs without a spec, ``int8`` or ``int16``. None: the type in the next less
+    specific setting. Operators that only move values take the type of their input or of their readers, so that no
+    conversion is added for them alone.
 
     Raises InvalidOptionError for an unknown type.
     """
@@ -725,8 +734,8 @@ def _names_of(node: Node, by: By) -> Iterable[str]:
 
 
 def _out_of_place(name: str) -> str:
-    """Return the name of the out-of-place operator, such as ``aten.relu.default`` for ``aten.relu_.default``. Exported graphs have only
-    this form."""
+    """Return the name of the out-of-place operator, such as ``aten.relu.default`` for ``aten.relu_.default``.
+    Patterns and nodes are compared by these names, so that a pattern matches both forms."""
     parts = name.split(".")
     if len(parts) > 1 and not parts[1].startswith("_"):
         parts[1] = parts[1].removesuffix("_")
@@ -747,8 +756,11 @@ def _unknown(override: Override, known: Iterable[str]) -> str:
 
 
 def mark_left_float(model: GraphModule, constants: Set[Node]) -> None:
-    """Set the key ``LEFT_FLOAT`` in the ``meta`` of each call that stays float without a user's setting. The partitioner's reasons read
-    this key."""
+    """Set the key ``LEFT_FLOAT`` in ``meta["custom"]`` of each call that stays float without a user's setting. The
+    partitioner's reasons read this key.
+
+    Constants and the joins of a result's parts do not get the key.
+    """
     for node in model.graph.nodes:
         custom = node.meta.get("custom", {})
         wanted = KEPT_FLOAT in custom or JOINS_OUTPUT in custom or Q_ANNOTATION_KEY in node.meta

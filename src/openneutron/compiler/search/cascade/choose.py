@@ -150,8 +150,8 @@ class CascadeSearch:
     """The search for schedules of whole calls and cascades for one list of calls.
 
     With ``fetched``, the memory of constants is reserved too: all constants of a cascade, and the smallest piece of a
-    call that is computed whole. The arena has tensors only even then, so that only ``levels`` is useful. A call of
-    ``cuts`` can only be the first call of a cascade. ``floor_bytes`` is a lower bound of all arenas.
+    call that is computed whole. The arena of a result still has only tensors, so that only ``levels`` is useful then.
+    A call of ``cuts`` can only be the first call of a cascade. ``floor_bytes`` is a lower bound of all arenas.
     """
 
     calls: Sequence[KernelCall]
@@ -204,7 +204,7 @@ class CascadeSearch:
 
     def levels(self, ratio: float) -> Iterator[CascadeSchedule]:
         """Yield schedules from the fastest to the smallest, each with at most ``ratio`` of the memory of the previous
-        one."""
+        one. The last one is the smallest schedule, even if it saves less than that."""
         plan = self.plans.plan(ENDLESS)
         while plan is not None:
             plan = self._least_of_its_speed(plan)

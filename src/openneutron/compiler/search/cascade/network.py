@@ -26,13 +26,14 @@ AFTER = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A storage as the search for cascades needs it: its bytes in the arena (0 if the caller provides its memory), and
-    the positions of the calls that write and read it.
+    """A storage as the search for cascades needs it: its bytes in the arena (0 if it is outside the arena), and the
+    positions of the calls that write and read it.
 
-    ``first`` is the first writer (-1 for a graph input), and ``last`` the last reader or writer (``AFTER`` for a graph
-    output). ``row_pitch`` is the bytes of a row, or 0 if the calls do not agree on rows. ``can_roll`` states whether
-    the storage may be a rolling buffer. ``block_rows`` is set for scratch of calls that compute their rows in blocks:
-    the largest number of rows of the scratch that a block uses. It is 0 for other storages.
+    ``first`` is the first writer (-1 for a graph input or a state), and ``last`` the last reader or writer (``AFTER``
+    for a graph output or a state). ``row_pitch`` is the bytes of a row, or 0 if no call accesses several rows.
+    ``can_roll`` states whether the storage may be a rolling buffer; for that, all calls must agree on its rows.
+    ``block_rows`` is set for scratch of calls that compute their rows in blocks: the largest number of rows of the
+    scratch that a block uses. It is 0 for other storages.
     """
 
     name: str
@@ -119,8 +120,8 @@ def mirrored(made: Network) -> Network:
 
 
 def in_row(view: View, row_pitch: int) -> tuple[int, bool]:
-    """Return the row of the storage that contains row 0 of the view, and whether each row of the view lies within one
-    row of the storage."""
+    """Return the row of the storage that contains row 0 of the view, and whether the rows of the view lie within
+    consecutive rows of the storage, each within one. The latter is False for several batches."""
     offset, inside = divmod(view.offset, row_pitch)
     batches, rows, *_ = view.extents
     return offset, batches == 1 and (view.pitches[1] == row_pitch or rows == 1) and inside + view.reach(2) <= row_pitch
@@ -132,8 +133,8 @@ def network(
     """Return the network that the cascade search works on: for each call its rows (``CallRows``), for each storage
     that is no constant a ``Piece`` with its writers and readers.
 
-    ``outside``: inputs and outputs are in the caller's memory. ``fetched``: constants are in the arena while they are
-    read.
+    ``outside``: inputs and outputs are in the caller's memory. ``fetched``: constants are copied to SRAM, and their
+    bytes count while they are read.
     """
     views: dict[str, list[View]] = {}
     writers: dict[str, list[int]] = {}
@@ -239,10 +240,10 @@ def call_rows(
 
 def _of_planes(needs: RowNeeds, view: View, source: Piece) -> RowNeeds | None:
     """Return the row needs of an image whose channels are outermost (planes), in rows of its storage. Return None if
-    the rows of the view are not rows of a plane.
+    the rows of the view are not rows of a plane, or if a call writes the storage.
 
-    Row r of the image is row r of each plane. So once row r is read, only the rows before row r of the first plane are
-    free.
+    Row r of the image is row r of each plane. So once row r is read, only the rows before row r of the first plane
+    are free.
     """
     if source.writers or not source.row_pitch or view.extents[0] > 1 or view.pitches[1] != source.row_pitch:
         return None
@@ -297,7 +298,8 @@ class Segment:
 
     @property
     def ends_bytes(self) -> int:
-        """Return the bytes that are live before the first call or after the last one, whichever is larger."""
+        """Return the bytes of the pieces that are live before the first call or after the last one, whichever are
+        more, plus ``constants_bytes``."""
         pieces = self.network.pieces.values()
         before = sum(piece.size for piece in pieces if piece.first < self.first <= piece.last)
         after = sum(piece.size for piece in pieces if piece.first < self.end <= piece.last)

@@ -259,8 +259,8 @@ def _ring_bytes(network: Network, reader: int, needs: RowNeeds) -> int:
 
 
 def chains(network: Network, most_bytes: int, by_channels: bool, most_pieces: int) -> Iterator[Chain]:
-    """Yield disjoint chains whose rolling buffers would take more than ``most_bytes``, and whose tensors in patches do
-    not.
+    """Yield disjoint chains. The rolling buffer of a chain's first inner tensor would take more than ``most_bytes``;
+    all inner tensors in patches together take at most ``most_bytes``.
 
     Each chain has the smallest number of pieces with which this holds.
     """
@@ -320,8 +320,13 @@ def _size(network: Network, position: int) -> int:
 
 
 def _handed_on(network: Network, reader: int, by_channels: bool) -> RowNeeds | None:
-    """Return the rows of the previous call that call ``reader`` needs; None if the tensor between the two has other
-    readers or writers."""
+    """Return the rows of the previous call that call ``reader`` needs; None if the two calls can't be neighbours in a
+    chain.
+
+    They can't if the tensor between them has other readers or writers, can't be a rolling buffer, or is not read as
+    it is written. Nor can they if ``reader`` reads another tensor too, or can't be divided by columns (with
+    ``by_channels``, by channels).
+    """
     call, before = network.calls[reader], network.calls[reader - 1]
     piece = network.pieces[before.output]
     if piece.writers != (reader - 1,) or piece.readers != (reader,) or not piece.can_roll or piece.last == AFTER:

@@ -70,8 +70,9 @@ def _moving(part: Rows | Wait, by: int) -> Rows | Wait:
 
 
 def _repeats(all_rounds: Sequence[Round], at: int, period: int) -> int:
-    """Return how often the ``period`` iterations from index ``at`` repeat, with all rows moved by the same number each
-    time."""
+    """Return how often the ``period`` iterations from index ``at`` occur one after the other, the first time
+    included. From each time to the next, every stripe moves by the same number of rows, which may differ between
+    stripes."""
 
     def body(index: int) -> list[Rows | Wait]:
         start = at + index * period
@@ -287,11 +288,12 @@ def _cycles(network: Network, position: int, progress: Progress) -> int:
 class Stripes:
     """An evaluated candidate for a segment: its pacing (see ``rounds``), memory and cycles.
 
-    ``rings`` has the number of rows that each rolling inner piece holds. ``overlaps`` has, for pairs (made, dying) of a
-    piece that is defined here and one that is last used here, the largest number of bytes from the start of ``dying``
-    to the start of ``made``; a negative number means that ``made`` begins before ``dying``. In a mirrored network the
-    pair is (dying, made). ``between_bytes`` is the size of the allocation that the chains in patches share between
-    their calls. ``peak_bytes`` includes ``constants_bytes``, the constants that are copied to SRAM.
+    ``rings`` has the number of rows that each rolling inner piece holds. ``overlaps`` has, for pairs (made, dying) of
+    a piece that is defined here and one that is last used here, the largest number of bytes from the start of
+    ``dying`` to the start of ``made``; a negative number means that ``made`` begins before ``dying``. In the result
+    of ``turned`` the pair is (dying, made), and the bytes are those from the start of ``made`` to the start of
+    ``dying``. ``between_bytes`` is the size of the allocation that the chains in patches share between their calls.
+    ``peak_bytes`` includes ``constants_bytes``, the constants that are copied to SRAM.
     """
 
     segment: Segment = field(repr=False)
@@ -362,7 +364,8 @@ def _in_blocks(
     segment: Segment, done: Mapping[int, Progress], writer: int, rings: Mapping[str, int]
 ) -> Mapping[int, Progress]:
     """Return the progress after each block of rows of call ``writer``, in place of the progress after each iteration.
-    ``rings`` are those of ``Stripes``.
+    Return ``done`` if the call has no blocks, if a block holds all rows of each iteration, or if the network is
+    mirrored. ``rings`` are those of ``Stripes``.
 
     The writer has written a block before it reads the rows of the next one. During all of its blocks, earlier calls
     have finished their rows of the iteration, and later calls have not begun theirs.
@@ -407,7 +410,7 @@ def _overlap(
 
 def evaluate(segment: Segment, pace: int, height: int, even: bool = False) -> Stripes:
     """Return the evaluated candidate of a segment with this pacing (see ``rounds``). If the height is the number of
-    rows, each call runs once, whole."""
+    rows of the pacing call, there is a single iteration, and each call runs once, on all of its rows but unread ones."""
     done = rounds(segment, pace, height, even)
     return evaluated(segment, Pacing(pace, height, even), done, cycles_of(segment, done))
 
@@ -432,11 +435,11 @@ def _held_bytes(piece: Piece, rings: Mapping[str, int]) -> int:
 
 
 def one_after_the_other(part: Stripes, done: Mapping[int, Progress]) -> Stripes:
-    """Return a candidate of a single iteration with the memory of calls that run one after the other. Return other
-    candidates unchanged.
+    """Return a candidate of a single iteration that skips unread rows with the memory of calls that run one after the
+    other, if that is less. Return other candidates unchanged.
 
-    ``done`` is the progress of its calls. In a single iteration, the tensors of the cascade need not all be live at the
-    same time. Such a cascade is useful if it skips an unread region.
+    ``done`` is the progress of its calls. In a single iteration, the tensors of the cascade need not all be live at
+    the same time. Without unread rows, such a cascade has no use.
     """
     segment, calls = part.segment, part.segment.network.calls
     if len(done[part.pace]) > 1 or all(calls[position].rows == rows for position, (rows,) in done.items()):

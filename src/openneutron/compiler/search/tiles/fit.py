@@ -215,7 +215,7 @@ def _groups(
     call: KernelCall, storages: Storages, target: Target, budget: int, tensors: int
 ) -> tuple[tuple[int, int], ...]:
     """Return for each group of output channels its range [first, end) of blocks; an empty result if the call need not
-    be divided."""
+    or can't be divided."""
     constants = fetched_bytes(call, storages)
     cuttable = Cuttable(call, storages)
     if constants <= TUNING.group_constants_share * budget or cuttable.blocks == 1:
@@ -368,10 +368,11 @@ class TileFit:
     def fastest(self, budget: int) -> TiledSchedule | None:
         """Return the fastest schedule that is found for ``budget`` bytes of NPU memory; None if no schedule is found.
 
-        A budget has a schedule if a smaller one has: a size of ``sizes_up_to``, or the least budget below the first
-        feasible size. For a graph of many calls, the first selection with a schedule is taken, since each search takes
-        seconds, and the tiles of cascades are the same in the other selections. The other selections are needed if a
-        joined call is too large, since it can't be divided into groups of channels.
+        A schedule is found if ``budget`` is at least a size of ``sizes_up_to`` that has a schedule, or at least the
+        smallest budget with a schedule below the first such size (``_refined``). For a graph of many calls, the first
+        selection with a schedule is taken, since each search takes seconds, and the tiles of cascades are the same in
+        the other selections. The other selections are needed if a joined call is too large, since it can't be divided
+        into groups of channels.
         """
         budget -= budget % ALIGNMENT
         self.searches.forget_many()

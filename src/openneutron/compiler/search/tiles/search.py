@@ -42,8 +42,9 @@ from openneutron.targets import Target
 class Forms:
     """The forms in which a segment can run: calls [first, end), with the storages ``external`` in external memory.
 
-    In the first form, transfers run in each iteration, if the calls permit that. A segment of one call has another
-    form, in which all transfers run before or after the call.
+    The first form of a segment of one call has all transfers before or after the call. The other form, the only one
+    of a segment of several calls, has transfers in each iteration where the calls permit that. A form in which the
+    calls can't run is left out.
     """
 
     streams: Streams
@@ -543,7 +544,7 @@ class _Border:
         return not isinstance(step, Loop) and self._moves(step, LOADS)
 
     def earliest(self, steps: Sequence[Step], index: int) -> int:
-        """Return the first index to which the load at ``index`` may move.
+        """Return the first index to which the load at ``index`` may move, at most ``furthest_steps`` steps earlier.
 
         The load must stay after loops, other loads, waits for loads, and steps that write its tensor or wait for a
         store of it.
@@ -560,7 +561,8 @@ class _Border:
         return place
 
     def latest(self, steps: Sequence[Step], index: int) -> int:
-        """Return the index of the first step that must not precede the wait for stores at ``index``."""
+        """Return the index of the first step that must not precede the wait for stores at ``index``. If none of the
+        next ``furthest_steps`` steps is such a step, return the index of the step after them, or the number of steps."""
         stored = self._stored(steps, index)
         for at in range(index + 1, min(len(steps), index + 1 + TUNING.furthest_steps)):
             step = steps[at]

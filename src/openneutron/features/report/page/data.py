@@ -108,10 +108,11 @@ class Partition:
 class Layer:
     """A kernel call with its modelled cost.
 
-    ``cycles`` = ``compute_cycles`` + ``memory_cycles`` + ``dispatch_cycles``. ``copy_cycles``, for copies of the call's constants, is not
-    included. ``expected_milliseconds`` is the range of the estimate ``modelled_milliseconds``, and ``hangs_on`` is the term of the cost model
-    that widens the range most. ``node`` is the compiler's name of the call; ``name`` is the same name with the module's path. The other fields
-    are those of ``explain --json``.
+    ``cycles`` = ``compute_cycles`` + ``memory_cycles`` + ``dispatch_cycles``. ``copy_cycles``, for copies of the
+    call's constants, is not included. ``expected_milliseconds`` is the range of the estimate
+    ``modelled_milliseconds``. ``hangs_on`` is the entry of the chip's file that contributes most to this range, such
+    as ``costs.issue_cycles``. ``node`` is the compiler's name of the call, and ``name`` the readable one, with the
+    module's path. The other fields are those of ``explain --json``.
     """
 
     partition: int

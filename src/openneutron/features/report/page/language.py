@@ -80,12 +80,13 @@ _ORDER = (TITLES["embedding"], NORMS, *TITLES.values())
 class LayerPart:
     """All calls of one kind in a phase, summed over the layers.
 
-    ``shape`` has the rows and columns of the weights. ``seconds`` and ``size_bytes`` are those of the whole phase; ``size_bytes`` counts weights
-    and cache that are read from external memory. ``cpu_seconds`` and ``npu_seconds`` are the times of the same calls on the CPU alone and on the
-    NPU alone; None if the calls can't run there.
+    ``shape`` has the rows and columns of the weights. ``seconds`` and ``size_bytes`` are those of the whole phase;
+    ``size_bytes`` counts weights and cache that are read from external memory. ``cpu_seconds`` and ``npu_seconds``
+    are the times of the same calls on the CPU alone and on the NPU alone. ``npu_seconds`` is None if the calls can't
+    run on the NPU, or if the program has no linear layer there.
 
-    If ``is_counted`` is False, the time is the compiler's cost estimate for one core. It is not part of the phase's time, whose constants are
-    fitted to whole runs.
+    If ``is_counted`` is False, the time is the compiler's cost estimate for one core. It is not part of the phase's
+    time, whose constants are fitted to whole runs.
     """
 
     name: str
@@ -105,8 +106,11 @@ class LayerPart:
 
 @dataclass(frozen=True, slots=True)
 class PhaseTime:
-    """The modelled time of ``tokens`` tokens from ``position`` on: with its range, its lower bound, and the times with all linear layers on the
-    CPU or on the NPU."""
+    """The modelled time of ``tokens`` tokens from ``position`` on, with its range and its lower bound.
+
+    ``cpu_seconds`` is the time with all linear layers on the CPU. ``npu_seconds`` is the time with all of them on the
+    NPU except the head, which multiplies only the last token; None if the program has no linear layer on the NPU.
+    """
 
     kind: str
     tokens: int
@@ -245,8 +249,8 @@ def _phase(
 ) -> PhaseTime:
     """Return the time of a phase with its parts.
 
-    ``others`` are the parts of one token that ``phase`` does not model. ``why_alone`` is the reason why the program has no linear layer on the
-    NPU; empty if it has one.
+    ``others`` are the parts of one token that ``phase`` does not model. ``why_alone`` is the reason why no linear
+    layer is on the NPU; it is used only for a program without one there.
     """
     of = Speeds()
     made = phase(work, tokens, position, rows, of)
@@ -289,7 +293,8 @@ def _time_of(
     cpu_seconds: float,
     npu_seconds: float | None,
 ) -> PhaseTime:
-    """Return the time of a phase. ``memory`` has the name of what is read from the memory of the weights, and the bytes read per second."""
+    """Return the time of a phase. ``memory`` has the words for a bound by reading the weights (``DDR`` or ``FLASH``),
+    and the bytes that are read per second."""
     name, read = memory
     return PhaseTime(
         kind=kind,

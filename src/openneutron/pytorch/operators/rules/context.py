@@ -189,22 +189,24 @@ Stored = tuple[QuantParams, DType]
 
 
 class Results:
-    """Finds the quantization of results: a search forward from a node to the quantize nodes that read its result."""
+    """Finds the quantization of results: a search forward from a node to the quantize nodes that read its result. For
+    a node that only moves values, the search also goes back to its input."""
 
     def __init__(self, constants: Constants) -> None:
         self._constants = constants
 
     def quant(self, node: Node) -> QuantParams:
-        """Return the quantization of a node's result, from the quantize nodes that read it directly or through operators that only move
-        values.
+        """Return the quantization of a node's result, from the quantize nodes that read it directly or through
+        operators that only move values.
 
-        A node that only moves values has the quantization of its input if no quantize node follows. Raises Rejected for a result with no
-        quantization, or with two different ones.
+        A node that only moves values has the quantization of its input if no quantize node follows, or if the one
+        that follows has another type. Raises Rejected for a result with no quantization, or with two different ones.
         """
         return self._stored(node)[0]
 
     def dtype(self, node: Node) -> DType:
-        """Return the type of a node's result, from the quantize nodes that ``quant`` finds."""
+        """Return the stored type of a node's result. It comes from the same node as the quantization that ``quant``
+        returns."""
         return self._stored(node)[1]
 
     def _stored(self, node: Node) -> Stored:
@@ -392,7 +394,8 @@ class Context:
         return (len(self.nodes), *(len(table) for table in self._tables))
 
     def back_to(self, mark: tuple[int, ...]) -> None:
-        """Remove everything that was added since ``mark`` returned this value."""
+        """Remove all nodes, tensors and values that were added since ``mark`` returned this value. ``owners`` keeps
+        its entries."""
         del self.nodes[mark[0] :]
         for table, size in zip(self._tables, mark[1:], strict=True):
             while len(table) > size:
@@ -697,7 +700,8 @@ def _common_order(context: Context, values: Sequence[Value], shape: Shape) -> Sh
 
 
 def take(context: Context, source: str, axis: int, positions: Sequence[int], stem: str) -> str:
-    """Return a tensor of the given positions along an axis, in the given order. It is a SLICE if they are consecutive, else a GATHER."""
+    """Return a tensor of the given positions along an axis, in the given order. It is the source itself for all
+    positions in their order, a SLICE if they are consecutive, else a GATHER."""
     here = context.tensors[source]
     assert here.quant is not None
     positions = list(positions)

@@ -64,10 +64,12 @@ _COMPARISONS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class WholeNumbers(Pass):
-    """Rewrite integer arithmetic with a sum or a cumulative sum of booleans to float arithmetic that is quantized with the scale 1.
+    """Rewrite integer arithmetic with a sum or a cumulative sum of booleans to float arithmetic that is quantized
+    with the scale 1.
 
-    All numbers in the arithmetic must be in the range of int8. A reader that needs integers, such as an embedding, reads the floats
-    converted back to integers.
+    Int8 must be able to represent all numbers of each tensor with the scale 1 (``whole_spec``): numbers from 0 to 255
+    also fit, with the zero point -128. A reader that needs integers, such as an embedding, reads the floats converted
+    back to integers.
     """
 
     targets = _INTEGER_SUMS
@@ -90,7 +92,8 @@ class _Made:
     floats: dict[Node, Node] = field(default_factory=dict)
 
     def rewrite(self, node: Node) -> bool:
-        """Make the readers of an integer node read a float node instead, and return True. Return False if the integers may exceed int8."""
+        """Make the readers of an integer node read a float node instead, and return True. Return False if int8 with
+        the scale 1 may not represent all of its integers, or if all readers have float nodes already."""
         users = [user for user in node.users if user not in self.floats]
         if not users or self._bounds(node) is None:
             return False
@@ -118,7 +121,8 @@ class _Made:
         return not isinstance(other, Node) or constant_of(self.module, other) is not None
 
     def _bounds(self, node: object) -> Bounds | None:
-        """Return the smallest and the largest value of integers or booleans, or None if a value may exceed int8."""
+        """Return the smallest and the largest value of integers or booleans. Return None if they are unknown, or if
+        int8 does not represent the range with the scale 1 (``whole_spec``)."""
         if isinstance(node, int):
             return node, node
         if not isinstance(node, Node) or dtype_of(node) not in (torch.bool, torch.int32, torch.int64):
@@ -303,9 +307,11 @@ def _squared(module: GraphModule, node: object) -> Node | None:
 
 @dataclass(frozen=True, slots=True)
 class WrittenNorms(NodePass):
-    """Rewrite x / sqrt(mean(x ** 2)) along the last axis as ``rms_norm``, followed by a product with the weight.
+    """Rewrite ``x * rsqrt(mean(x ** 2) + epsilon)`` along the last axis as ``rms_norm``. If the product is multiplied
+    by a constant weight, ``rms_norm`` takes the weight too.
 
-    This applies only if no other node reads the intermediate values.
+    This applies only if no other node reads the intermediate values, and if the axis has at most ``MOST_NORMALIZED``
+    elements.
     """
 
     targets = (_aten.rsqrt.default,)
@@ -387,8 +393,11 @@ def _weighted(module: GraphModule, product: Node, extent: int) -> tuple[Node, No
 
 @dataclass(frozen=True, slots=True)
 class ComputedGains(NodePass):
-    """Rewrite a normalization whose gain or bias is computed, or is an input of the model: the gain and bias become a product and a sum
-    after it."""
+    """Rewrite a normalization whose gain or bias is computed, or is an input of the model.
+
+    A computed gain becomes a product after the normalization, and the bias becomes a sum after that. A constant gain
+    stays in the normalization.
+    """
 
     targets = (
         _aten.layer_norm.default,

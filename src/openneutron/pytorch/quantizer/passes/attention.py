@@ -57,10 +57,12 @@ The reciprocals of the sums of all rows share one scale (``MOST_KEYS_OF_SOFTMAX`
 
 @dataclass(frozen=True, slots=True)
 class WrittenAttention(NodePass):
-    """Rewrite ``softmax(scores + mask) @ values`` as the operators of the decomposition of ``scaled_dot_product_attention``.
+    """Rewrite ``softmax(scores + mask) @ values`` as the operators of the decomposition of
+    ``scaled_dot_product_attention``.
 
-    The queries are multiplied by the scaling factor in place of the scores. With many keys, the division comes last. This applies only if
-    no other node reads the probabilities.
+    The queries are multiplied by the scaling factor in place of the scores. With more than ``MOST_KEYS_OF_SOFTMAX``
+    keys, the division by the sum of each row comes last, unless a constant mask gives rows very different numbers of
+    visible keys. This applies only if no other node reads the probabilities.
     """
 
     targets = _PRODUCTS
@@ -330,9 +332,11 @@ class _Made:
         return self._call(scores, node, node.target, left, right)
 
     def _bounded(self, mask: Node, factor: float) -> Node:
-        """Return the sum of a float input and a constant mask, with the input, the constant and the sum clamped to at least ``MASKED``.
+        """Return the sum of a float input and a constant mask, with the input, the constant and the sum clamped to at
+        least ``MASKED``.
 
-        Return ``mask``, the sum as it is, if the constant excludes nothing.
+        Return ``mask``, the sum as it is, if the second operand is no constant, if the constant excludes nothing, or
+        if ``factor`` is not 1.
         """
         source, constant = mask.args
         known = constant_of(self.module, constant)
@@ -441,7 +445,7 @@ class _Made:
         return self._truth(found, False, scores) if negated else found
 
     def _literal(self, variable: Variable) -> Node:
-        """Return a variable as a boolean node after its moves, without the axes along which it only repeats."""
+        """Return a variable as a boolean node after its moves, as ``_moved`` returns it."""
         root, views = variable
         dtype, key = root.meta["val"].dtype, ("boolean", root)
         if dtype == torch.bool:
@@ -545,7 +549,8 @@ def _input_behind(node: Node) -> Node | None:
 
 
 def _is_added(node: Node) -> bool:
-    """Return whether a node, or its clamp, has one reader, which adds it to something as a mask is added to scores."""
+    """Return whether a node, or the clamp that alone reads it, has a sum as its only reader and is the second operand
+    there, as a mask is in ``scores + mask``."""
     reader = only_user(node)
     if reader is not None and reader.target in _CLAMPS:
         node, reader = reader, only_user(reader)
@@ -634,14 +639,18 @@ def _is_cast(node: Node) -> bool:
 
 
 def _through(node: Node, views: Views) -> Variable:
-    """Return the first operand of the move ``node``, with the moves from that operand to the elements after ``views``."""
+    """Return the first operand of the move ``node``, and the moves that follow it: ``node``, then ``views``."""
     source = node.args[0]
     assert isinstance(source, Node)
     return source, (node, *views)
 
 
 def _aligned(source: Node, node: Node, views: Views) -> Views:
-    """Return the moves of an operand that is broadcast to the shape of ``node``, followed by the moves ``views`` of the result."""
+    """Return the moves after an operand of ``node``: the expansion to the shape of ``node`` if the operand is
+    broadcast, then the moves ``views`` of the result.
+
+    The expansion is left out if there are no ``views``, because the operator itself broadcasts.
+    """
     value, result = source.meta["val"], node.meta["val"]
     if not views or value.shape == result.shape:
         return views
@@ -679,8 +688,10 @@ _LOGICAL = frozenset(
 def _expression(module: GraphModule, end: Node) -> _Expression | None:
     """Return the expression that computes ``end`` as a function of booleans, or None.
 
-    Its variables are the booleans at the beginning of the expression, or later ones if these are too many. The result is None if a value in
-    the expression is neither boolean, nor constant, nor a number that is 0 or 1.
+    Its variables are the booleans at the beginning of the expression, or later ones if these are too many
+    (``MOST_BOOLEANS``). Integer or float32 inputs of the model, which are taken to be 0 or 1, are variables too. The
+    result is None if the expression begins with anything else that is not constant, has an operator that is neither
+    pointwise nor a move, or has more than ``MOST_NODES`` nodes.
     """
     return _expression_of(module, end, True) or _expression_of(module, end, False)
 

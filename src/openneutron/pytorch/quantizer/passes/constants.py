@@ -38,11 +38,15 @@ Value: TypeAlias = torch.Tensor | tuple[torch.Tensor, ...]
 
 @dataclass(frozen=True, slots=True)
 class FoldConstants:
-    """Replace nodes that depend only on constants by their values, if another node reads them.
+    """Replace nodes that depend only on constants by their values, where a node that is no constant reads them.
 
-    A constant that arithmetic reads keeps one element along each axis on which its values repeat. A tensor without elements counts as a
-    constant, whatever it depends on. The reason is the CPU: ExecuTorch has no kernel for many operators that are lookup tables on the NPU,
-    and some of its kernels end the process for a tensor without elements.
+    A value with more than ``MOST_ELEMENTS`` elements, and with more than its sources together, is still computed when
+    the model runs. A value with more than ``SMALL`` elements keeps one element along each axis on which it repeats,
+    if only arithmetic that broadcasts reads it. A tensor without elements counts as a constant, whatever it depends
+    on.
+
+    The pass is for the CPU: ExecuTorch has no kernel for many operators that are lookup tables on the NPU, and some
+    of its kernels end the process for a tensor without elements.
     """
 
     def __call__(self, module: GraphModule) -> PassResult:
@@ -92,7 +96,12 @@ def _without_elements(node: Node) -> torch.Tensor | None:
 
 
 def _value_of(node: Node, known: Mapping[Node, Value]) -> Value | None:
-    """Return the result of a call whose tensors are all in ``known``, or None if the result depends on more than the arguments."""
+    """Return the result of a call whose tensors are all in ``known``. A call such as ``ones_like`` needs only the
+    shape of its tensor.
+
+    Return None if the result depends on more than the arguments, has no fixed shape, has more than ``LARGEST``
+    elements, or has NaN because an argument has no elements.
+    """
     if node.target in _FILLED_ALIKE:
         return _filled_alike(node)
     args, kwargs = (map_arg(item, known.__getitem__) for item in (node.args, node.kwargs))
@@ -217,7 +226,8 @@ class SumsToMeans(NodePass):
 
 
 def _summed(source: Node, axes: Sequence[int] | None) -> int | None:
-    """Return the number of elements that a sum over ``axes`` adds for each result, or None if the shape is not fixed."""
+    """Return the number of elements that a sum over ``axes`` adds for each result, or None if no axes are given or
+    the shape is not fixed."""
     shape = source.meta["val"].shape
     extents = [shape[axis] for axis in axes or ()]
     return math.prod(extents) if extents and all(isinstance(extent, int) for extent in extents) else None

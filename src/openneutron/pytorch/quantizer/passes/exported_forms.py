@@ -227,7 +227,8 @@ def _inline(module: GraphModule, node: Node) -> list[Node]:
 class MakeFunctional:
     """Rewrite ``x.relu_()`` to ``x.relu()``, for every operator that has an in-place and an out-of-place form.
 
-    An operator stays if the old value of ``x`` is read later through a view, or if ``x`` is a buffer of the model.
+    An operator stays if another view of the memory of ``x`` is read later, because that reader must see the new
+    values. It also stays if ``x`` is a buffer or parameter of the model, or a view of one.
     """
 
     def __call__(self, module: GraphModule) -> PassResult:
@@ -282,8 +283,9 @@ _CONVERSIONS = (_aten.to.dtype, _aten.to.dtype_layout, _aten.to.device, _aten.ty
 class PlainCasts(NodePass):
     """Rewrite ``x.to(...)`` and ``x.type_as(y)`` to the operator that only casts, and remove assertions.
 
-    ``x.to`` may also state a device or a layout. If x has the type already, readers of the call read x. Export adds assertions on types and
-    layouts to such calls, which always hold in a graph with fixed types.
+    ``x.to`` may also state a device or a layout. If x has the type already, readers of the call read x, unless the
+    call asks for a copy or a memory format. Export adds assertions on types and layouts to such calls, which always
+    hold in a graph with fixed types.
     """
 
     targets = (*_ASSERTIONS, *_CONVERSIONS)

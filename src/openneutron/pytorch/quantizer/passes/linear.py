@@ -110,7 +110,8 @@ def _left_constant(module: GraphModule, node: Node, matrix: Tensor) -> bool:
 
 
 def _take_bias(module: GraphModule, linear: Node) -> bool:
-    """Make the constant that the only reader of a linear layer adds the layer's bias, or add it to the bias it has.
+    """Turn a constant that is added to the result of a linear layer into the layer's bias, or add it to the bias that
+    the layer has. The sum must be the layer's only reader.
 
     Return whether there was such a constant.
     """
@@ -141,7 +142,8 @@ _LAYERS = (_aten.linear.default, _aten.conv1d.default, _aten.conv2d.default, _at
 
 @dataclass(frozen=True, slots=True)
 class FoldFactors(NodePass):
-    """Fold a factor of a layer's result, such as the scaling factor of attention's queries, into the weights of the layer.
+    """Fold a factor of a layer's result, such as the scaling factor of attention's queries, into the weights and the
+    bias of the layer.
 
     Views may be between the layer and the product. No other node may read the layer's result.
     """

@@ -79,8 +79,8 @@ class Traces:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Traced:
-    """The decomposition of a call, as a graph on the call's tensors. The graph is None for a call that is not decomposed; ``reason`` says
-    why."""
+    """The decomposition of a call, as a graph on the call's tensors. The graph is None for a call that is not
+    decomposed; ``whole`` then has the reason, if one is known."""
 
     graph_module: GraphModule | None
     whole: Keep = KEPT
@@ -346,8 +346,9 @@ class TorchDecomposition:
 def torch_decompositions(node: Node) -> list[TorchDecomposition]:
     """Return PyTorch's decompositions of a call, the preferred one first.
 
-    The list is empty if this project has a rule for the call, if the call has no decomposition, writes to its arguments, or returns no
-    tensor, and if it has real numbers other than float32, which are not quantized.
+    The list is empty if this project has a rule for the call, if PyTorch has no decomposition of it, if it writes to
+    its arguments, or if it returns no tensor. The list is also empty if a tensor of the call is complex or has a
+    float type other than float32, because such tensors are not quantized.
     """
     overload = overload_of(node)
     if overload is None or str(overload) in DECOMPOSITIONS or overload._schema.is_mutable or is_known(node):
