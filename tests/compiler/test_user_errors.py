@@ -53,6 +53,10 @@ ABOUT = {
         ("compiler/search/fit.py", "within_budget", "InvalidOptionError"): 1,
     },
     "a damaged file, while it is read": {("litert/write.py", "_within", "InvalidModelError"): 1},
+    "the format of frames": {
+        ("litert/write.py", "with_frames", "InvalidOptionError"): 1,
+        ("litert/write.py", "_reverse", "InvalidOptionError"): 2,
+    },
     "a pass that no row has": {("compiler/rewrite/passes.py", "__post_init__", "InvalidOptionError"): 1},
     "a mistake in the compiler": {("compiler/driver.py", "checked", "CompilerFaultError"): 1},
 }

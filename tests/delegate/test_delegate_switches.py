@@ -39,7 +39,7 @@ import torch
 from pathlib import Path
 from executorch.runtime import Runtime
 from openneutron.pytorch.run import compile_delegate, delegate
-from openneutron.device.simulator import simulator as library
+from openneutron.device import simulator as library
 
 library.LIBRARY = delegate.LIBRARY = Path(sys.argv[1])
 switches = ("-O0", "-DNO_HEAP_USAGE=1", "-DNEUTRON_NPU_POWER_GATING", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror")

@@ -680,7 +680,8 @@ def _over_axes(name: str, doc: str) -> Op:
     )
 
 
-_CHOICES = (
+OPS = (
+    *_COMPUTED,
     Op(
         "cast",
         kernels=("copy_s8", "lookup_s8"),
@@ -724,5 +725,3 @@ _CHOICES = (
     _arg("arg_max", "The position of the largest value along an axis; the first of several."),
     _arg("arg_min", "The position of the smallest value along an axis; the first of several."),
 )
-
-OPS = (*_COMPUTED, *_CHOICES)
