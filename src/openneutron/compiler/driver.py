@@ -82,8 +82,11 @@ def _of_searches(task: Task, budget: int) -> Iterator[Fitted]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prepared:
-    """A graph after the stages that do not depend on options: ``legal`` is the legalized graph, and ``tasks`` has the
-    searches for its schedules."""
+    """A graph with the results of the stages that do not depend on options, for ``compile_prepared``.
+
+    ``graph`` is the graph as given, and ``legal`` the legalized one. ``tasks`` makes the searches for schedules of
+    ``legal`` on demand, for a target and options.
+    """
 
     graph: Graph
     legal: Graph = field(repr=False)

@@ -307,8 +307,12 @@ class Shape:
 
     @staticmethod
     def of(axes: Iterable[tuple[int, int]], element_bytes: int) -> Shape:
-        """Return the shape of elements of ``element_bytes`` along these axes. Neighbouring elements become one run,
-        and a byte of two elements counts once."""
+        """Return the shape of elements of ``element_bytes`` bytes along ``axes``, pairs of a count and a pitch in
+        bytes, in any order.
+
+        Along the axes of the smallest pitches, elements that touch or overlap become one run, so that their common
+        bytes count once. Axes of count 1 or pitch 0 are dropped. Runs that overlap along other axes stay separate.
+        """
         run, outer = element_bytes, list[tuple[int, int]]()
         for pitch, count in sorted([(pitch, count) for count, pitch in axes if count > 1 and pitch]):
             if not outer:

@@ -44,7 +44,12 @@ def main(folder: Path) -> None:
 
 
 def typed(text: str | None, like: Any) -> Any:
-    """Return the text of a flag as a value of the same type as ``like``, the present value of the option."""
+    """Return the value of a flag's text for an option whose present value is ``like``.
+
+    For a bool it is True if the text is None (a flag without a value), "true", "1" or "yes", in any case. For an int
+    it is the integer. Otherwise it is the text itself, or None. Raises ValueError for an int's text that is no
+    integer.
+    """
     if isinstance(like, bool):
         return text is None or text.lower() in ("true", "1", "yes")
     if isinstance(like, int) and text is not None:

@@ -158,7 +158,8 @@ def _table(listed: dict[str, Any]) -> RenderableType:
 
 
 def _by_kernel(names: Iterable[str]) -> list[dict[str, Any]]:
-    """Return each kernel with its variants. The list of variants is empty if all of the kernel is named."""
+    """Group the names of kernels (``softmax_s8``) and variants (``compare_s8:less``) by kernel, as dicts of ``name``
+    and ``variants`` for JSON. A kernel that is named without a variant is meant whole, and has no variants."""
     found: dict[str, list[str]] = {}
     for name in names:
         kernel, colon, variant = name.partition(":")

@@ -299,7 +299,8 @@ class Summary:
 
     @property
     def cpu_call_cycles(self) -> int:
-        """Return the cycles in which the host core makes kernel calls of the programs."""
+        """Return the cycles in which the host core computes kernel calls of the programs itself, instead of the NPU
+        (CPU calls)."""
         return self.latency.cpu_call_cycles
 
     @property

@@ -427,7 +427,9 @@ def check_nodes(nodes: Iterable[Node], name: str) -> None:
 
 
 def _stays_whole(node: Node) -> bool:
-    """Return whether an operator reaches the runtime unchanged: no lookup table, decomposition or copy variant of ExecuTorch replaces it."""
+    """Return whether an operator certainly reaches the runtime unchanged. It does not if ExecuTorch decomposes it, if
+    it changes an operand in place or returns an alias of one (ExecuTorch replaces it by a variant that copies), or if
+    it is a pointwise function of one operand, which may become a lookup table."""
     overload = overload_of(node)
     if overload is None or overload in decomposed():
         return False

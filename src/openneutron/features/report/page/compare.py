@@ -51,8 +51,12 @@ def cycles_by_key(data: ReportData) -> dict[str, int]:
 
 
 def notes(data: ReportData, other: ReportData) -> dict[int, str]:
-    """Return notes on the differences of the other compile, by the positions of nodes in ``data.graph``. The first node
-    of each layer has the note of the whole layer."""
+    """Return notes on how ``data`` differs from the other compile, by the positions of nodes in ``data.graph``.
+
+    A note says that the node runs elsewhere there, that it exists only here, or that its layer takes so many percent
+    more or less time here. Nodes without a notable difference have no note. Kernel calls with one ``layer_key`` count
+    as one layer, which is noted at its first node.
+    """
     here, there = cycles_by_key(data), cycles_by_key(other)
     on_cpu = {node.name for node in other.graph if node.kind == ON_CPU}
     found: dict[int, str] = {}
