@@ -14,7 +14,8 @@ Suggestions = Mapping[str, int]
 
 
 class OpenNeutronError(Exception):
-    """A fault of the user: the command line prints only its message and exits with code 2."""
+    """An error that is reported by its message alone: the command line prints the message and exits with code 2. The
+    user can remove the cause of nearly all subclasses; CompilerFaultError is a bug in the compiler."""
 
 
 class OpenNeutronWarning(UserWarning):

@@ -58,8 +58,8 @@ def accuracy(
 ) -> AccuracyReport:
     """Compare every layer of a model on the simulated NPU with the float model.
 
-    The tensors inside a delegate call are those of the simulator, of a second program of the same graph that keeps them all;
-    in cascades they would exist only in stripes. Values on the CPU are those of PyTorch.
+    The tensors inside a delegate call come from the simulator. It runs a second program of the same graph that keeps
+    all tensors whole, since cascades have them only in stripes. Values on the CPU are those of PyTorch.
 
     Args:
         model: A module with ``example_inputs``, an ExportedProgram, or the path of a ``.pt2``. A model that is quantized already is
@@ -164,7 +164,7 @@ def repair(
         progress: A function as of ``openneutron.compile``.
 
     Returns:
-        The measures with gains and costs. ``quantization`` has the entries of a file for ``QuantizationOptions.from_file``. An
+        The measures with gains and costs; the best that were found, where none reach the target. ``quantization`` has the entries of a file for ``QuantizationOptions.from_file``. An
         interrupt ends the search with the best so far, and ``complete`` is False.
 
     Raises:
@@ -195,9 +195,12 @@ def repair(
 
 
 def found_repair(request: Request, data: Any, target_db: float, path: Path | None) -> RepairReport:
-    """Return the measures with which a request's model reaches ``target_db`` on ``data`` (None: the calibration inputs).
+    """Search the measures with which a request's model reaches ``target_db`` on ``data`` (None: the calibration
+    inputs), and return the report.
 
-    ``path`` is the file of the journal, if there is one. Raises as ``repair`` does.
+    If no measures reach the target, the report has the best that were found. ``path`` is the file of the journal, if
+    there is one. Raises as ``repair`` does, and InvalidOptionError for a target that is not above 0 and at most
+    ``MOST_DB``.
     """
     if not 0 < target_db <= MOST_DB:
         raise InvalidOptionError(
@@ -218,7 +221,8 @@ MOST_DB = 150.0
 def _session(request: Request) -> tuple[Session, ModuleType]:
     """Return the session of a request, and the module whose functions work on it.
 
-    Raises InvalidOptionError for options that a comparison of layers can't use, and InvalidModelError for a ``.tflite``.
+    Raises InvalidOptionError for a request without calibration samples, or with options that a comparison of layers
+    can't use, and InvalidModelError for a ``.tflite``.
     """
     if request.options.converter == EIQ:
         raise InvalidOptionError(

@@ -92,9 +92,10 @@ def compile(
     """Compile a model for the NPU.
 
     Args:
-        model: A module with ``example_inputs``, an ExportedProgram, the path of a ``.pt2`` that torch.export.save wrote,
-            or the path of a ``.tflite``, which is quantized if it is float. A ``.tflite`` is compiled without importing torch. An exported program
-            that is quantized needs no calibration.
+        model: A module with ``example_inputs``, an ExportedProgram, a model of Keras or Ultralytics, or the path of a
+            ``.pt2`` that torch.export.save wrote, of a ``.onnx``, ``.keras``, ``.pt`` or ``.tflite``, or of a
+            SavedModel folder. A float ``.tflite`` is quantized, with calibration. A ``.tflite`` is compiled without
+            importing torch. An exported program that is quantized needs no calibration.
         example_inputs: A module's arguments in a tuple, or its only argument: tensors, and numbers, strings and None,
             which become part of the program, alone or in tuples, lists and dicts.
         calibration: Typical inputs of a model that is not quantized, each a tensor or a tuple as ``example_inputs``, or
@@ -113,8 +114,8 @@ def compile(
             * ``data``: a DataOptions with the preprocessing of pictures and sounds, and the number of samples.
             * ``inputs``: an InputOptions with the format of a camera's frames and their normalization, for a program that takes
               frames.
-            * ``loading``: a LoadingOptions with code and modules that the loading of a ``.pt2`` may need, and shapes of a
-              ``.onnx`` file's inputs.
+            * ``loading``: a LoadingOptions with the permission for code in a model's file, the modules that loading
+              it needs, the shapes of inputs that a file leaves open, and the results of a detector of Ultralytics.
             * ``outputs``: an OutputOptions with files to write beside the result.
             * ``cache``: a folder that keeps calibrated ranges, models before their compile and compiled partitions for later
               compiles, up to 1 GiB of them; it is made where it is absent. Compiles have the same result with it. Several

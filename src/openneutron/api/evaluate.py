@@ -64,7 +64,9 @@ def evaluate(
         data: The samples with their labels: a folder of pictures, WAV files or ``.npy`` files with a folder for each class, a
             ``.npz`` file with an array ``labels``, a folder with COCO's annotations or Ultralytics' ``data.yaml``, ``file.py:loader``, a
             Dataset or DataLoader, or any iterable of (input, label). A label is the number of a class, or an array in the shape of the model's first output.
-        model: The float model that the program was compiled from; None leaves the float side out. A ``.tflite`` has none.
+        model: The float model that a PyTorch program was compiled from; None leaves the float side out. For a
+            ``.tflite`` and for a loaded file it must be None: the float side of a ``.tflite`` is its own file before
+            the quantization, if that was float and the program's inputs stay float.
         metric: ``top1``, ``top5``, ``mse``, ``map`` (mean average precision of boxes), or ``file.py:function``, a function that gets the outputs in a tuple and the sample
             (with ``arrays``, ``label`` and ``name``) and returns a number, whose mean is the metric. None: ``top1`` for
             classes, ``mse`` for arrays, ``map`` for boxes; without labels the sides are compared with each other alone.
@@ -114,8 +116,9 @@ def evaluated(
 ) -> Evaluation:
     """Return the evaluation of a program on ``data``. Raises as ``evaluate`` does.
 
-    Other processes open a data set themselves; the samples of a source are sent to them. With ``keep_interrupted``, an interrupt ends
-    the evaluation with the finished samples. Without it, or before the first sample is finished, KeyboardInterrupt is raised.
+    Other processes open a data set themselves. The samples of a source, or of a data set of unknown length, are sent
+    to them. With ``keep_interrupted``, an interrupt ends the evaluation with the finished samples. Without it, or
+    before the first sample is finished, KeyboardInterrupt is raised.
     """
     source = data if isinstance(data, Source) else data.open()
     # A loader of unknown length is read once here, and not again in each process.
@@ -185,7 +188,8 @@ def _sides(
 ) -> tuple[tuple[Side, ...], tuple[str, ...]]:
     """Return the sides of a program, and notes on the sides that are left out.
 
-    Raises InvalidOptionError where ``model`` is given for a program that can't have a float side.
+    Raises InvalidOptionError where ``model`` is given for a compiled file or a ``.tflite``. The float side of a
+    ``.tflite`` is its own file before the quantization.
     """
     if isinstance(program, LoadedFile):
         if model is not None:
@@ -231,9 +235,11 @@ def _records(
     progress: Progress,
     keep_interrupted: bool,
 ) -> list[Record]:
-    """Return the records of all samples in their order, or of the samples that were finished before an interrupt.
+    """Return the records of all samples in their order. With ``keep_interrupted``, an interrupt ends them with the
+    samples that are finished.
 
-    Raises InvalidOptionError for the first failure that a process reports.
+    Raises InvalidOptionError for the first failure that a process reports, and KeyboardInterrupt without
+    ``keep_interrupted`` or before any sample is finished.
     """
     if scheduler is not None:
         found = processes.answers_of_cluster(_for_another_folder(job).to_bytes(), parts, scheduler)

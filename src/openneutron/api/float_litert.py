@@ -68,8 +68,9 @@ def source_of(given: Any, graph: Graph, options: DataOptions, option: str) -> So
 def quantize(request: Request) -> LiteRTModel:
     """Return the float model of a request as AI Edge Quantizer quantizes it.
 
-    Raises InvalidOptionError for an option that does not apply to a ``.tflite``, or samples that can't be used, InvalidModelError where
-    the model can't be quantized, and MissingToolError where AI Edge Quantizer is not installed.
+    Raises InvalidOptionError for a request without calibration samples, or for unusable samples, ``keep_float`` or
+    ``io_dtype``, InvalidModelError where the model can't be quantized, and MissingToolError where AI Edge Quantizer
+    is not installed.
     """
     model: LiteRTModel = request.model
     quantization = request.quantization

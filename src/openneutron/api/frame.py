@@ -121,7 +121,8 @@ class Frame:
         return cls(replace(file, program=replace(file.program, named_data=None)), tuple(places))
 
     def to_bytes(self, payloads: Sequence[bytes], specs: Sequence[CompileSpec]) -> bytes:
-        """Return the bytes of the ``.pte`` with the payloads of the partitions, in their order, and the compile spec of each."""
+        """Return the bytes of the ``.pte`` with the payloads of the partitions, in their order. Each partition gets
+        the same compile specs ``specs``."""
         config = backend_config()
         file = replace(self.file, program=_with_payloads(self.file.program, self.places, payloads, specs))
         written = serialize_pte_binary(
@@ -189,8 +190,10 @@ def lowered(
 def in_words(name: str, doing: str, graph: Graph | None = None) -> Iterator[None]:
     """Raise an exception of ExecuTorch inside the block as an InvalidModelError.
 
-    The message has the first operator of ``graph`` whose result has a size that only a run knows; without one, the first line of the
-    exception. ``doing`` is the failed step as a verb. Exceptions that this project's code raises are bugs, and are not changed.
+    The message has the first operator of ``graph`` whose result has a size that only a run knows; without one, the
+    first line of the exception. ``doing`` is the failed step as a verb. An OpenNeutronError is raised as it is, also
+    where ExecuTorch raised another exception for it. Other exceptions from this project's code are bugs, and are not
+    changed.
     """
     try:
         yield

@@ -36,8 +36,8 @@ class CompiledLiteRTModel(CompiledResult):
     """The result of ``openneutron.compile`` for a ``.tflite``, with the interface of ``CompiledModel``.
 
     ``buffer`` is the compiled file: a ``.tflite`` with NeutronGraph operators. ``compiled`` has the partitions, and the
-    reasons of the CPU fallbacks; ``timings`` has the times of the compile's steps. ``real`` is the file as it was before
-    its quantization; None for a file that was quantized.
+    reasons of the CPU fallbacks; ``timings`` has the times of the compile's steps. ``real`` has the bytes of the
+    float file before it was quantized here; None for a file that was given quantized.
 
     >>> import openneutron
     >>> program = openneutron.compile("net.tflite")  # doctest: +SKIP
@@ -61,12 +61,12 @@ class CompiledLiteRTModel(CompiledResult):
 
     @property
     def graphs(self) -> list[Graph]:
-        """Return the graphs of the partitions."""
+        """Return the graphs of the partitions that this project's compiler compiled; none with NXP's converter."""
         return [part.graph for part in self.compiled.parts]
 
     @property
     def programs(self) -> tuple[Program, ...]:
-        """Return the programs of the partitions."""
+        """Return the programs of the partitions that this project's compiler made; none with NXP's converter."""
         return tuple(self.compiled.programs().values())
 
     @property
@@ -75,7 +75,8 @@ class CompiledLiteRTModel(CompiledResult):
         return of_compiled_file(self.compiled, None, len(self.buffer))
 
     def as_nxp(self, release: Release) -> AsNxp:
-        """Return what NXP's flow would take with ``release`` of its SDK, by the limits that NXP publishes."""
+        """Return which operators of the file NXP's flow would run on the NPU, by the limits that NXP publishes for
+        ``release`` of its SDK."""
         compiled = self.compiled
         return as_nxp([compiled.graph], compiled.partitioning.on_cpu, release, self.target.name)
 
@@ -88,6 +89,7 @@ class CompiledLiteRTModel(CompiledResult):
         """Return the same file compiled with other options of the compiler, without reading, folding and partitioning it again.
 
         The search for a schedule reuses the results of earlier calls, which stay in memory as long as a model of this file exists.
+
         Args:
             changes: Fields of CompileOptions, with their new values.
 
@@ -116,7 +118,8 @@ class CompiledLiteRTModel(CompiledResult):
     def run(self, *inputs: Any) -> tuple[np.ndarray, ...]:
         """Run the model. Delegated operators run on the simulated NPU, the others in LiteRT's reference kernels.
 
-        State of the model is kept from run to run, until ``reset``.
+        The state of the partitions on the NPU is kept from run to run, until ``reset``. Operators on the CPU start
+        each run with a fresh state.
 
         Args:
             inputs: One array for each input of the file, in its order.
@@ -131,7 +134,8 @@ class CompiledLiteRTModel(CompiledResult):
         return tuple(self._simulator.run([np.asarray(item) for item in inputs]))
 
     def reset(self) -> None:
-        """Set the model's state, on the NPU and on the CPU, to its value before the first run."""
+        """Set the states of the partitions on the simulated NPU to their values before the first run. Operators on
+        the CPU keep no state here: each run starts with a fresh one."""
         self._simulator.reset()
 
     @cached_property
@@ -141,7 +145,8 @@ class CompiledLiteRTModel(CompiledResult):
         return FileSimulator(self.buffer)
 
     def intermediates(self, folder: Path) -> dict[Path, bytes]:
-        """Return each partition as a stock ``.tflite`` and as a listing of its program.
+        """Return each partition as a stock ``.tflite``, and as a listing of its program or, with NXP's converter, as
+        the converted ``.tflite``.
 
         Args:
             folder: The folder of the returned paths.

@@ -62,7 +62,8 @@ class LoadedFile(Copied):
 
     @property
     def has_state(self) -> bool:
-        """Return whether the model keeps state from run to run, in a delegate's program or in buffers that the CPU writes."""
+        """Return whether the model keeps state from run to run, in a delegate's program or, in a ``.pte``, in buffers
+        that the CPU writes."""
         kept = any(program.state_size for _, program in self.programs)
         return kept or any(operator.startswith("aten::copy_") for operator in self.on_cpu)
 
@@ -122,7 +123,8 @@ class LoadedFile(Copied):
         write_report(data, check_report(Path(path)))
 
     def run(self, *inputs: Any) -> tuple[Any, ...]:
-        """Run the file, with the delegates on the simulated NPU. State is kept from run to run, until ``reset``.
+        """Run the file, with the delegates on the simulated NPU. State is kept from run to run, until ``reset``. The
+        operators of a ``.tflite`` on the CPU start each run with a fresh state.
 
         Args:
             inputs: Torch tensors or NumPy arrays for a ``.pte``, NumPy arrays for a ``.tflite``.
@@ -141,7 +143,8 @@ class LoadedFile(Copied):
         return outputs
 
     def reset(self) -> None:
-        """Set the model's state, on the NPU and on the CPU, to its value before the first run."""
+        """Set the model's state, on the NPU and on the CPU, to its value before the first run. The operators of a
+        ``.tflite`` on the CPU keep no state here: each run starts with a fresh one."""
         self.__dict__.pop("_runnable", None)  # loading the file again restores the initial state
 
     @cached_property
@@ -205,7 +208,8 @@ def _tflite(path: Path, data: bytes) -> LoadedFile:
 
 
 def _outside(method: Method) -> Iterator[str]:
-    """Yield the operator of each kernel call, and the name of the backend of each delegate call of a backend for the CPU."""
+    """Yield the operator of each kernel call, and the backend's name for each delegate call of another backend, which
+    computes on the CPU."""
     for item in method.instructions:
         if isinstance(item, KernelCall):
             yield item.operator

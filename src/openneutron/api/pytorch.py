@@ -224,9 +224,10 @@ class CachedModel:
 def has_key(model: Unquantized) -> bool:
     """Return whether ``key_of`` can hash all that the cache entry of a model depends on.
 
-    The result is False for training, for NXP's converter, and for a ``profile``, which names the nodes of the exported program. It is
-    also False for models without calibration samples, and for graphs with a user's operators, random operators, control flow or
-    extents that are no numbers.
+    The result is False for training, for NXP's converter, and for a ``profile``, which names the nodes of the
+    exported program. It is also False for a float model without calibration samples, and for graphs with a user's
+    operators, random operators, control flow or extents that are no numbers. Nor is there a key if ``keep_float`` or
+    ``preserve_ops`` has other objects than strings, types and PyTorch's operators.
     """
     source, quantization, options = model.source, model.request.quantization, model.request.options
     if options.converter == EIQ or options.profile or quantization.train_fn is not None:
@@ -429,8 +430,9 @@ class CompiledModel(CompiledResult):
     def quantized(self) -> GraphModule:
         """Return the quantized module, which computes in PyTorch's own arithmetic.
 
-        Where the model came from a cache, the module is quantized at the first read. Raises InvalidModelError where the weights or the
-        calibration samples have changed since such a compile.
+        Where the model came from a cache, the module is quantized at the first read. Raises InvalidModelError where
+        the weights or the calibration samples have changed since such a compile, and for a model from a pickle, which
+        has no quantized module.
         """
         return self.quantizing()
 
@@ -452,6 +454,7 @@ class CompiledModel(CompiledResult):
 
         The compiler runs and the file is written again. Export, calibration and ExecuTorch's passes are not repeated. The search for a
         schedule reuses the results of earlier calls, which stay in memory as long as a model of this quantized program exists.
+
         Args:
             changes: Fields of CompileOptions, with their new values.
 

@@ -48,7 +48,8 @@ def check_report(path: Path) -> Path:
 def data_of(model: CompiledResult, with_pareto: bool = True, accuracy: Sequence[Measured] = ()) -> ReportData:
     """Return the data of a model's report.
 
-    With ``with_pareto``, the data include memory against latency, which takes a search of its own, and the advice about memory.
+    With ``with_pareto``, the data include memory against latency, which takes a search of its own, and all advice.
+    Without it, they include only the advice that needs no search (``quick_advice``).
     """
     points = points_of(model) if with_pareto else ()
     with step("Trying advice"):
@@ -57,10 +58,12 @@ def data_of(model: CompiledResult, with_pareto: bool = True, accuracy: Sequence[
 
 
 def points_of(model: CompiledResult) -> tuple[BudgetPoint, ...]:
-    """Return the figures of compiles with increasing SRAM budgets. Each compile is faster than all with less memory.
+    """Return the figures of compiles with increasing SRAM budgets. Each compile is faster than all with less memory;
+    one that is less than 2% faster than the one before is left out, except the fastest.
 
-    The budgets come from a search between the least memory and that of a schedule with whole tensors. No budget is larger than the
-    chip's SRAM, even where whole tensors need more. Each budget has a compile of its own. The result is empty without partitions.
+    The budgets come from a search between the least memory and that of a schedule with whole tensors. No budget is
+    larger than the chip's SRAM, even where whole tensors need more. Each budget has a compile of its own. The result
+    is empty without partitions.
     """
     graphs, target, options = model.graphs, model.report.target, model.compile_options
     if not graphs:

@@ -135,7 +135,8 @@ class CompiledResult(Copied, ShownModel):
         raise NotImplementedError
 
     def can_recompile(self, options: CompileOptions) -> bool:
-        """Return whether ``recompile`` accepts the options.
+        """Return whether ``recompile`` accepts the options for every model. A ``.tflite`` without int16 operators may
+        be recompiled even where the result is False.
 
         Args:
             options: The options of a compile.
@@ -166,7 +167,8 @@ class CompiledResult(Copied, ShownModel):
 
     @cached_property
     def quick_advice(self) -> tuple[Advice, ...]:
-        """Return the advice that needs no search: on conversions on the host, and on weights that do not fit the SRAM."""
+        """Return the advice that needs no search: on conversions on the host, and on weights that do not fit the
+        SRAM. The tuple is empty where most of the model is on the CPU."""
         from openneutron.features.report.advice import quick_advice
 
         return quick_advice(self)

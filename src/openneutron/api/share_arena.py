@@ -93,7 +93,11 @@ def check_names(names: Sequence[str], subject: str = "share_arena") -> None:
 
 
 def _fitting(model: Compiled, budget: tuple[int, ...], others: int) -> Compiled:
-    """Return a model that fits the budget of each memory region beside the states of the others, compiled again where it has to be."""
+    """Return a model that fits the budget of each memory region beside the states of the others, compiled again where
+    it has to be.
+
+    ``others`` is the size of these states in bytes. Raises BudgetError where the model does not fit.
+    """
     room = _without(budget, others + model.report.state_bytes)
     if all(size <= there for size, there in zip(arena_bytes(model.report), room, strict=True)):
         return model

@@ -286,8 +286,8 @@ def _suffix(asked: GivenModel) -> str:
 
 
 def _results(asked: GivenModel, wanted: Wanted) -> tuple[Path, OutputOptions]:
-    """Return the path of the compiled file, and the other results. Raises InvalidOptionError where a name has the wrong
-    suffix or can't be written."""
+    """Return the path of the compiled file, and the other results. Raises InvalidOptionError where a name has the
+    wrong suffix, is that of the model itself, or can't be written."""
     source, suffix = asked.source, _suffix(asked)
     path = wanted.result if wanted.result is not None else default_path(asked)
     if path.suffix != suffix:

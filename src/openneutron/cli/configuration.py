@@ -45,7 +45,7 @@ class Configuration:
     text: str = field(repr=False)
 
     def where(self, key: str) -> str:
-        """Return the file and the line of a key."""
+        """Return the file and the line of a key; the file alone if no line with the key is found."""
         table = ""
         for number, line in enumerate(self.text.splitlines(), 1):
             if heading := re.match(r"\s*\[([^\[\]]+)\]", line):
@@ -56,7 +56,8 @@ class Configuration:
 
 
 def found(folder: Path) -> Configuration | None:
-    """Return the options of the nearest file, from a folder upwards; ``openneutron.toml`` precedes ``pyproject.toml``.
+    """Return the options of the nearest file, from a folder upwards; None if no folder has such a file.
+    ``openneutron.toml`` precedes ``pyproject.toml``, which counts only if it has options in its table.
 
     Raises InvalidOptionError where a file is not valid TOML, or has something else in place of the table.
     """

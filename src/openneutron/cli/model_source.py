@@ -172,7 +172,7 @@ def check_early(source: ModelSource, samples: DataParameters, weights: Path | No
     contains the function.
 
     Raises InvalidModelError where the built-in model or function does not exist, InvalidOptionError where ``samples``
-    or ``weights`` can't be read.
+    or ``weights`` can't be read, and MissingToolError where a package for the samples is not installed.
     """
     if isinstance(source, BuiltInModel) and source.name not in BUILT_IN:
         raise InvalidModelError(

@@ -322,11 +322,12 @@ def given_model(
     evaluation: EvaluationParameters = EvaluationParameters(),
     compiled: bool = False,
 ) -> GivenModel:
-    """Return the model that the parameters describe, which may be a compiled file where ``compiled`` is true. ``quantized``: flags of
-    QuantizationOptions.
+    """Return the model that the parameters describe, which may be a compiled file where ``compiled`` is true.
+    ``quantized``: flags of QuantizationOptions.
 
-    Raises InvalidModelError where MODEL names nothing, InvalidOptionError where a quantized file is given an option for
-    PyTorch models, or the cache can't be used.
+    Raises InvalidModelError where MODEL names nothing, InvalidOptionError where the data, the weights or the cache
+    can't be used, where a quantized file is given an option for PyTorch models, or a compiled file one of a compile,
+    and MissingToolError where a package for the data is not installed.
     """
     source = model_source.parse(given.model, compiled)
     budget_bytes(options.sram_budget, targets.get(options.target))
@@ -535,7 +536,8 @@ def _with_loading(source: ModelSource, given: ModelParameters) -> ModelSource:
 
 
 def shapes(given: Iterable[str]) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of ``--input-shape``.
+    """Return the shapes of ``--input-shape``, by the names of inputs. Raises InvalidOptionError for a text of another
+    form.
 
     >>> shapes(["image=1x3x224x224"])
     {'image': (1, 3, 224, 224)}

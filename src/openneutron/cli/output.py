@@ -93,7 +93,7 @@ def plotted(path: Path | None, model: CompiledResult) -> dict[Path, bytes]:
 
 
 def detail(text: str) -> None:
-    """Print a line on stderr if --verbose is given."""
+    """Print a line on stderr. The callers print details only with --verbose."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -106,11 +106,12 @@ STILL_SECONDS = 30.0
 
 
 class Steps:
-    """Reports the steps of a command.
+    """Reports the steps of a command; with ``quiet``, nothing.
 
-    On a terminal, a step has a bar. Otherwise, a long step has a line at its end, and lines while it lasts. A call
-    has the name of a step, the number of its finished parts and the number of all parts; the step ends when all parts
-    are finished. The time from a call to the next one counts for the step of the first.
+    On a terminal, a step has a bar. Without a terminal, a long step has a line at its end, and lines while it lasts.
+    With ``verbose``, there are no bars, and each step has a line at its end. A call has the name of a step, the
+    number of its finished parts and the number of all parts; the step ends when all parts are finished. The time from
+    a call to the next one counts for the step of the first.
     """
 
     def __init__(self, quiet: bool = False, verbose: bool = False) -> None:
@@ -179,7 +180,8 @@ class Steps:
             self._bars.update(self._tasks[step], remark=text)
 
     def seconds(self, step: str) -> float:
-        """Return the seconds that a step has taken until now."""
+        """Return the seconds that a step has taken until now, without those of the steps inside it; 0 for a step that
+        has not begun."""
         return self._spent.get(step, 0.0) + (time.monotonic() - self._since if step == self._step else 0.0)
 
     def _charge(self, step: str | None) -> None:

@@ -41,11 +41,12 @@ class Loaded:
 
 
 def load(source: ModelSource, weights: Path | None = None, inputs: InputOptions = InputOptions()) -> Loaded:
-    """Return the model, in eval mode, with its weights loaded where a file of them is given. With options in ``inputs``, the model takes
-    a camera's frames.
+    """Return the model with its example inputs. A module is in eval mode, and has the weights of the file ``weights``
+    where one is given. With options in ``inputs``, the model takes a camera's frames.
 
-    Raises InvalidModelError where the model does not exist or is of another type, InvalidOptionError where the weights or the
-    options don't fit.
+    Raises InvalidModelError where the model does not exist or is of another type, InvalidOptionError where the
+    weights or the options don't fit, or where weights are given for a model's file, and MissingToolError where the
+    package for the weights is not installed.
     """
     loaded = _loaded(source, weights)
     if not changed(inputs):

@@ -73,7 +73,8 @@ def _candidates(
 
 
 def _of_searches(task: Task, budget: int) -> Iterator[Fitted]:
-    """Yield the fastest schedule of each search for cascades."""
+    """Yield the fastest schedule within ``budget`` bytes of each search for cascades; nothing of a search that finds
+    none."""
     for search in task.cascades():
         chosen = search.fastest(budget)
         if chosen is not None:
@@ -134,13 +135,16 @@ def compile_graph(
 def compile_prepared(graph: Prepared, target: Target, options: CompileOptions = CompileOptions()) -> Compiled:
     """Return the compiled program of a graph.
 
-    If ``options.effort`` is not the default effort, the graph is compiled at both efforts, and the faster program is returned. The
-    report then has the cycles gained over the default effort. Raises BudgetError if no schedule is found within the SRAM budget.
+    If ``options.effort`` is not the default effort, the graph is compiled at both efforts, and the faster program is
+    returned. The report then has the cycles gained over the default effort. Raises BudgetError if no schedule is
+    found within the SRAM budget, and InvalidModelError if a node can't be in a program for ``target``
+    (``type_reason``).
 
-    With ``options.check`` each program is audited. If the audit finds a fault, the next schedule is compiled instead, and the report
-    has the fault. Raises CompilerFaultError if the programs of all schedules have faults.
+    With ``options.check`` each program is audited. If the audit finds a fault, the next schedule is compiled instead,
+    and the report has the fault. Raises CompilerFaultError if the programs of all schedules have faults.
 
-    With ``options.fold_quantize`` the program is that of the folded graph, and the report has the names of what was folded.
+    With ``options.fold_quantize`` the program is that of the folded graph, and the report has the names of what was
+    folded.
     """
     if options.fold_quantize:
         folded = fold_quantize(graph.graph)

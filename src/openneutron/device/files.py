@@ -27,7 +27,8 @@ _KINDS = (
 
 
 def obstacle(path: Path) -> str | None:
-    """Return the reason why a path can't be opened as a file, such as ``is a folder``; None where it can be opened."""
+    """Return the reason why a path is no file that can be opened, such as ``is a folder``; None for a regular file.
+    Whether the user may read the file is not checked."""
     try:
         mode = path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -77,11 +78,12 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def write(files: Mapping[Path, bytes], folder: Path | None = None) -> None:
-    """Write files with these contents. ``folder``, and the folders below it, are made where they are absent.
+    """Write files with these contents. ``folder``, and the folders of the files below it, are made where they are
+    absent.
 
     All contents are first written to temporary files beside their places. Then they are moved to their places in the
-    order given. After an error neither temporary files nor folders made for them are left. Raises InvalidOptionError
-    where something can't be written.
+    order given. After an error no temporary files are left. Files that were already moved stay; folders that were
+    made are removed if they are empty. Raises InvalidOptionError where something can't be written.
     """
     below = set() if folder is None else {folder, *(path.parent for path in files if path.is_relative_to(folder))}
     absent = {parent for place in below for parent in (place, *place.parents) if not parent.exists()}

@@ -45,7 +45,8 @@ class Kind(Enum):
 
     @property
     def result(self) -> str:
-        """Return the suffix of the compiled file; empty for COMPILED."""
+        """Return the suffix of the compiled file; empty for COMPILED. For OTHER, which is not compiled, it is the
+        word ``other``."""
         return str(self.value)
 
 
@@ -58,7 +59,8 @@ class Form:
         kind: The kind of the content.
         reader: ``module:function``, imported on use. The function takes the path, and raises InvalidModelError for an unusable file.
         magic: A place in the file, and a regular expression of the bytes there.
-        member: The end of a name that a zip archive of this form has inside; empty for a form that is no archive.
+        member: The end of a name that a zip archive of this form has inside, or the name of a file by which a folder
+            of this form is known; empty for other forms.
         content: Bytes that this member has inside; empty where its name decides.
         needs: The packages that the reader imports in addition to those that are always installed.
         extra: The extra of this package that installs ``needs``.

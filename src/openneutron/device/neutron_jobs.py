@@ -56,12 +56,16 @@ LARGEST_SHIFT = 63
 
 
 def tiling(k: int, group: int | None = None) -> tuple[int, int, int]:
-    """Return the channels per core, the cores and the divisions of K for weights of K columns.
+    """Return the channels per core, the cores and the divisions of K for weights of K columns. The divisions are
+    always 1.
 
     ``group`` is None for int8 weights, else the group size along K of int4 weights. The rule is the first search of
-    TilingSolver in NXP's common.cc: two buffers of a block's weights, one row of A and one row of the result must fit into
-    the tightly coupled memory; 32 channels per core are tried before 16, then one buffer, then one core.
-    Raises InvalidOptionError for a K below 1 or a group size that is not published.
+    TilingSolver in NXP's common.cc: two buffers of a block's weights, one row of A and one row of the result must fit
+    into the tightly coupled memory; 32 channels per core are tried before 16, then one buffer, then one core. If
+    nothing fits, the result is 16 channels on one core.
+
+    Raises InvalidOptionError for a K below 1, a group size that is not published, or a K that is no multiple of the
+    group size.
     """
     if k < 1:
         raise InvalidOptionError(f"K: {k} columns; a product has at least 1.")
@@ -116,7 +120,7 @@ def _factors(values: NDArray[np.float32]) -> NDArray[np.uint32]:
 
 
 def has_factors(values: NDArray[np.float64]) -> bool:
-    """Return whether all values have a factor of 16 bits: they are from 2**-48 to below 65536."""
+    """Return whether all values have a factor of 16 bits: they are at least 2**-48 and less than 65535."""
     return bool(((values >= 2.0**-48) & (values < 65535)).all())
 
 
@@ -191,15 +195,16 @@ def pack_int4(
     four cores' blocks take turns; otherwise the blocks of the first release follow each other. N is padded to whole blocks
     with zero weights. The arrays:
 
-    * ``weights``, uint8 [N * K / 2]; in each block K in steps of 16, then row by row 16 nibbles, the low half first
+    * ``weights``, int8 [N * K / 2], the dtype of NXP's tool; in each block K in steps of 16, then row by row 16
+      nibbles, the low half first
     * ``decode_scales``, int16 [N * K / group], a mantissa of 10 bits and a right shift in the upper 6 bits. NXP's code writes
       whole runs of 8 KiB a core only, so a K with longer runs loses scales: see ``INT4_MOST_K``
     * ``decode_biases``, int8 [N * K / group], 1 where the scale is negative
     * ``bias``, int32 [N], for A as uint8 with zero point 128
     * ``factors``, uint32 [N], of the channel scales
 
-    The dtype of ``weights`` is int8 as in NXP's tool. Raises InvalidOptionError for shapes that do not match, an unpublished
-    group size, and scales that are not finite or of 2**20 or more.
+    Raises InvalidOptionError for shapes that do not match, an unpublished group size, a K that is no multiple of it,
+    and scales that are not finite or have a magnitude of 2**20 or more.
     """
     k = _matrix(nibbles, np.uint8, "nibbles").shape[1] * 2
     _check_group(k, group)
@@ -533,8 +538,10 @@ def kind(signed: bool, packed: bool) -> int:
 def header(job: Job, form: Release = NEWEST) -> NDArray[np.int32]:
     """Return a job's header: 16 words, int32.
 
-    Raises InvalidOptionError for what the release cannot express or NXP's sources refuse: N no multiple of 16 or above the
-    largest, K no multiple of 16, M above 2048, int8 weights packed where the release has them row-major.
+    Raises InvalidOptionError for what the release cannot express or NXP's sources refuse: N no multiple of 16 or
+    above the largest, K no multiple of 16 or of the group size, M not from 1 to 2048, int8 weights packed or A signed
+    where the release has no word for the kind, an unpublished group size, a result of other than 1 or 4 bytes, or of
+    1 byte with int4 weights.
     """
     _check(job, form)
     own_kind = kind(job.signed, job.packed) if form.kind_in_header else 0
@@ -609,8 +616,9 @@ runs of decode scales are not written whole."""
 def split_k(k: int, sizes: KnownSizes = FIRMWARE_3_1_1, group: int | None = None) -> tuple[int, ...]:
     """Return the K of the jobs whose sum is a product of K columns: equal ones, and a last one that may be smaller.
 
-    Their sum is K padded to 16, or to the group size of int4 weights. A job's K is one that is known to be right, or one
-    of at most ``sizes.assumed_up_to`` that is not known to be wrong.
+    Their sum is K padded to 16, or to the group size of int4 weights. A job's K is one that is known to be right, or
+    one of at most ``sizes.assumed_up_to`` that is not known to be wrong. Of the known sizes, int4 weights use those
+    up to ``INT4_MOST_K``.
     """
     step, columns = group or MACS, padded_k(k, group)
     most = INT4_MOST_K if group else max(sizes.right)

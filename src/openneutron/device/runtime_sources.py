@@ -39,12 +39,13 @@ def runtime_folder() -> Path:
 
 
 def sources_of(kernels: Iterable[str]) -> dict[str, bytes]:
-    """Return the source files for a build with these kernels, the ExecuTorch delegate, the port for Cortex-M33 and the threads of Linux: the
-    contents by the path from ``runtime/``.
+    """Return the source files for a build with these kernels, the driver, the ExecuTorch delegate, the port for
+    Cortex-M33 and the threads of Linux: the contents by the path from ``runtime/``.
 
-    ``kernels`` are names of kernels and variants, such as ``softmax_s8`` and ``compare_s8:less``. From the kernels'
-    folders, only sources of these kernels that are not for the host are returned. Headers are returned if a source
-    includes them.
+    ``kernels`` are names of kernels and variants, such as ``softmax_s8`` and ``compare_s8:less``. A variant has all
+    sources of its kernel. Kernels that these kernels call are added, and the files of Linux for matrix products on
+    the NPU if a kernel's name has ``_job_`` in it. From the kernels' folders, sources of other kernels and variants
+    for the host are left out, and headers are returned if a source includes them.
     """
     folder = runtime_folder()
     wanted = {kernel.partition(":")[0] for kernel in kernels}

@@ -43,8 +43,8 @@ the installation show them."""
 
 @contextmanager
 def suppressed(level: int = logging.WARNING) -> Iterator[None]:
-    """Suppress warnings, and logs up to ``level``, of torch, torchao and ExecuTorch: a user can't act on them. Warnings
-    of this project are shown."""
+    """Suppress all warnings, and all logs up to ``level``, while the block runs. The purpose is to hide those of
+    torch, torchao and ExecuTorch, on which a user can't act. Warnings of this project are shown."""
     before = logging.root.manager.disable
     logging.disable(level)
     try:
@@ -118,8 +118,8 @@ def needs_pytorch(what: str) -> Iterator[None]:
 
 @contextmanager
 def needs_demo(what: str) -> Iterator[None]:
-    """Raise MissingToolError where an import in the block fails because a package of the extra ``demo`` is not
-    installed."""
+    """Raise MissingToolError where an import in the block fails because scikit-learn or a package of the PyTorch
+    extra is not installed."""
     with _needs(what, DEMO_PACKAGES, "pip install 'openneutron[demo]'."):
         yield
 

@@ -67,13 +67,13 @@ class QuantParams:
 
     @property
     def scale(self) -> float:
-        """Return the one scale; asserts that the parameters are per tensor."""
+        """Return the one scale; asserts that there is exactly one."""
         assert len(self.scales) == 1, "per-channel parameters have no single scale"
         return self.scales[0]
 
     @property
     def zero_point(self) -> int:
-        """Return the one zero point; asserts that the parameters are per tensor."""
+        """Return the one zero point; asserts that there is exactly one."""
         assert len(self.zero_points) == 1, "per-channel parameters have no single zero point"
         return self.zero_points[0]
 
@@ -285,7 +285,8 @@ class Graph:
         return replace(self, nodes=nodes, tensors={name: tensor for name, tensor in table.items() if name in used})
 
     def verify(self) -> None:
-        """Assert single assignment, execution order, and that every name is known."""
+        """Assert single assignment, execution order, and that every name is known. The tensors are verified too, and
+        each state must have the same shape, type and quantization as its new value."""
         known = set(self.given_tensors) | {name for name, tensor in self.tensors.items() if tensor.is_constant}
         for name, tensor in self.tensors.items():
             assert name == tensor.name, f"tensor {tensor.name!r} is filed as {name!r}"

@@ -202,16 +202,17 @@ def _lines_of(row: Row) -> list[tuple[str, str]]:
 
 
 def _ordered(found: set[str]) -> tuple[str, ...]:
-    """Return the names in the table's order, then unknown names. A variant is left out if its whole kernel is among
-    the names."""
+    """Return the names in the table's order, then unknown names. If the whole kernel is registered (``_is_whole``),
+    its name takes the place of those of its variants, even if it is not among the names."""
     whole = {row.name for row in rows.KERNELS if _is_whole(row, found)}
     names = [name for name, _ in _lines() if name in whole or (name in found and name.partition(":")[0] not in whole)]
     return (*names, *sorted(found - {name for name, _ in _lines()}))
 
 
 def _is_whole(row: Row, found: set[str]) -> bool:
-    """Return whether the whole kernel is registered: its name is in ``found``, or the variants in ``found`` are no
-    less code."""
+    """Return whether the whole kernel is registered. This is so in three cases: its name is in ``found``; all of its
+    variants are in ``found``, and there are at least two; or a variant in ``found`` takes no less code beside another
+    kernel in ``found`` (``Variant.not_beside``)."""
     kernels = {name.partition(":")[0] for name in found}
     taken = [item for item in row.variants if _name(row.name, item.name) in found]
     every = len(taken) == len(row.variants) > 1

@@ -113,7 +113,8 @@ class Program:
 
     @property
     def header(self) -> Record:
-        """Return the header's words; raises InvalidProgramError for a blob that is no microcode of ours."""
+        """Return the header's words; raises InvalidProgramError for a blob that is no microcode of ours, or of
+        another format version."""
         return _read_header(self.microcode)
 
     @property
@@ -126,13 +127,15 @@ class Program:
         return self.header["state_size"]
 
     def verify(self) -> None:
-        """Raise InvalidProgramError if sizes or checksums do not fit the header."""
+        """Raise InvalidProgramError as ``verified_header`` does."""
         self.verified_header()
 
     def verified_header(self, checksums: bool = True) -> Record:
-        """Return the header's words. Raises InvalidProgramError if sizes or checksums do not fit the header.
+        """Return the header's words. Raises InvalidProgramError if the microcode is not ours, if sizes or checksums
+        do not fit the header, if the header asks for a profile buffer or a persistent area that is much larger than a
+        run needs, or if it asks for a far buffer that the program does not use.
 
-        Without ``checksums``, only the sizes are compared.
+        Without ``checksums``, the checksums are not compared.
         """
         header = self.header
         for name, blob in (("microcode", self.microcode), ("weights", self.weights), ("kernels", self.kernels)):
@@ -194,7 +197,7 @@ def _with_length(row: Row) -> int:
 
 
 def encode(microcode: Microcode, weights: bytes) -> Program:
-    """Return the program's three blobs; ``weights`` must already be aligned."""
+    """Return the program's three blobs. The size of ``weights`` must be a multiple of the microcode's alignment."""
     assert len(weights) == aligned(len(weights))
     words: list[int] = [0] * len(rows.HEADER.fields)
     offsets: dict[str, int] = {}
@@ -430,7 +433,7 @@ class OperatorFacts:
 
     @classmethod
     def of_line(cls, line: str) -> OperatorFacts:
-        """Return the facts in a line of the kernels blob. Raises ValueError if the line is damaged."""
+        """Return the facts in a line of the kernels blob. Raises ValueError or TypeError if the line is damaged."""
         layer, tab, rest = line.removeprefix(MARK).partition("\t")
         stated = json.loads(rest) if tab else None
         if not isinstance(stated, dict):
@@ -462,7 +465,7 @@ def with_facts(program: Program, facts: Sequence[OperatorFacts]) -> Program:
 def facts_of(program: Program) -> tuple[OperatorFacts, ...]:
     """Return the facts of each operator; an empty tuple if the program was compiled without profiling.
 
-    Raises InvalidProgramError if the facts are damaged, or belong to other operators.
+    Raises InvalidProgramError if the facts are damaged, or if their number is not that of the operators.
     """
     lines = [line for line in _lines(program) if line.startswith(MARK)]
     count = program.header["operator_count"]

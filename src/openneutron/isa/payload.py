@@ -68,7 +68,9 @@ class NxpProgram(Program):
         return record(rows.HEADER, **{name: known.get(name, 0) for name in rows.HEADER.names})
 
     def verify(self) -> None:
-        """Raise InvalidProgramError if the blobs do not have the sizes of the header."""
+        """Raise InvalidProgramError if the microcode is shorter than the published words or has another magic word,
+        or if the microcode or the weights have fewer bytes than the header states. The kernels blob is not checked:
+        the header has no published size of it."""
         if len(self.microcode) < 4 * WORDS:
             raise InvalidProgramError(
                 f"microcode: it is {len(self.microcode)} bytes; its header alone has {4 * WORDS}."

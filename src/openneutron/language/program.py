@@ -94,7 +94,8 @@ class _Calls:
     packed: dict[tuple[int, bool], JobWeights] = field(default_factory=dict)
 
     def floats(self, name: str, channels: int, rows: int | None = None) -> View:
-        """Return a new float32 tensor with a row for each token."""
+        """Add a float32 tensor [rows, channels], and return a view of it. By default it has a row for each token of
+        the longest run (``plan.rows``)."""
         shape = (self.plan.rows if rows is None else rows, channels)
         self.tensors[name] = Tensor(name, shape, DType.FLOAT32)
         return _floats_of(self.tensors[name])
@@ -366,7 +367,7 @@ def _with_memory(target: Target, made: _Calls, graph: Graph) -> Target:
 
 
 def _storages(graph: Graph, made: _Calls) -> Storages:
-    """Return a storage for each tensor."""
+    """Return a storage for each tensor, each state and each scratch buffer."""
     storages = {storage.name: storage for storage in storages_of_states(graph)}
     for position, name in enumerate(graph.inputs):
         storages[name] = Storage(name, graph[name].size_bytes, input=position)

@@ -148,7 +148,7 @@ def powers(weights: Floats, matrix: Matrix) -> tuple[float, float]:
 
 
 def decibels(signal: float, noise: float) -> float:
-    """Return a signal-to-noise ratio in dB."""
+    """Return the signal-to-noise ratio of two sums of squares in dB; infinity if one of them is 0."""
     return 10 * log10(signal / noise) if signal and noise else float("inf")
 
 

@@ -198,7 +198,9 @@ def work_of(microcode: Microcode) -> Work:
 
 
 def with_jobs_from(work: Work, tokens: int) -> Work:
-    """Return the same work with every product of several tokens on the NPU alone from so many tokens on; 0: never."""
+    """Return the same work, in which the NPU multiplies all channels of each matrix in runs of at least ``tokens``
+    tokens, and none in shorter runs. With NEVER (0), the cores multiply everything. Matrices that multiply only the
+    run's last token always stay on the cores."""
     return tuple(
         replace(each, share=ALONE if each.is_last or tokens == NEVER else Share(tokens, each.rows))
         if isinstance(each, Product)

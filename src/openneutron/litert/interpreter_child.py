@@ -96,7 +96,8 @@ def send(stream: IO[bytes], message: Mapping[str, Any], arrays: Sequence[np.ndar
 
 
 def receive(stream: IO[bytes]) -> tuple[dict[str, Any], list[np.ndarray]]:
-    """Read a message and its arrays. Raises EOFError where the other end is closed."""
+    """Read a message and its arrays. Raises EOFError where the other end is closed before the message is complete.
+    LiteRT's strings are bytes in an array of dtype object."""
     message: dict[str, Any] = json.loads(_exactly(stream, LENGTH.unpack(_exactly(stream, LENGTH.size))[0]))
     arrays = []
     for row in message.pop("arrays"):

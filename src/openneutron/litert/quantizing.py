@@ -241,7 +241,8 @@ def quantized(
 
 
 def _for_quantizer(model: LiteRTModel) -> Any:
-    """Return the objects of a model with one signature, and a unique name for each tensor."""
+    """Return a copy of a model's objects with one signature, and a unique name for each tensor. Names in subgraphs
+    that the main subgraph does not run have the prefix KEPT, so that these subgraphs stay float."""
     new = copy.deepcopy(model.model)
     reached = _reached(new)
     taken: set[bytes] = set()

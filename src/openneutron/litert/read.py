@@ -82,8 +82,9 @@ class DamagedError(Exception):
 
 
 def check_size(data: bytes) -> None:
-    """Check that the tables and strings that a flatbuffer refers to fit into its bytes. The check runs before any
-    objects are made for them.
+    """Check that a flatbuffer does not refer to more tables and names than a file of its size can have: a table for
+    each 4 bytes, and names of SHARED times the file's size in total, or ALWAYS_TAKEN if that is more. The check runs
+    before any objects are made for them.
 
     Raises DamagedError, or whatever the generated reader raises for damaged bytes.
     """
@@ -287,9 +288,10 @@ TABLE_NAME = f"CUSTOM {TABLE_CODE.decode()}"
 class LiteRTModel:
     """The graph of a file's main subgraph, with the file's flatbuffer objects.
 
-    ``graph`` has a unique name for each tensor, and ``tensor_index`` the index of the file's tensor by this name. Node
-    i of the graph is operator i of the file. ``changed`` is True where the objects differ from the file because LiteRT
-    would refuse the file (``repaired``). ``appended`` is the zip archive behind the file's flatbuffer.
+    ``graph`` has a unique name for each tensor, and ``tensor_index`` the index of the file's tensor by this name.
+    Node i of the graph is operator i of the file. ``changed`` is True where the objects differ from the file, for
+    example because LiteRT would refuse the file (``repaired``), or because of given input shapes. ``appended`` is the
+    zip archive behind the file's flatbuffer; empty if there is none.
     """
 
     graph: Graph
@@ -457,8 +459,9 @@ def _variables(model: Any, operators: Iterable[Any]) -> set[int]:
 def _with_states(
     nodes: Sequence[Node], tensors: dict[str, Tensor], variables: set[str]
 ) -> tuple[tuple[Node, ...], list[State]]:
-    """Return the nodes, and the states that they keep in variables. Each such node gets one more output for each state,
-    and ``tensors`` the tensors of these outputs.
+    """Return the nodes, and the states that they keep in variables. A node whose state operands are all in
+    ``variables`` gets one more output for each of them, which is the new value of the state. The tensors of these
+    outputs are added to ``tensors``. Other nodes are returned as they are.
 
     LiteRT sets the variables of a new interpreter to 0, and int8 variables to their zero point.
     """
@@ -490,7 +493,8 @@ def places(given: Any) -> list[int]:
 
 
 def _unique_names(tensors: Sequence[Any]) -> list[str]:
-    """Return a unique name for each tensor: the file's name, with a number where several tensors have the same name."""
+    """Return a unique name for each tensor: the file's name, with a number where several tensors have the same name.
+    A tensor without a name is called ``tensor`` and its index."""
     names: dict[str, None] = {}
     copies: dict[str, int] = {}
     for index, item in enumerate(tensors):
@@ -562,7 +566,8 @@ def _read_node(model: Any, operator: Any, index: int, names: list[str]) -> Node:
 
 
 def _scale_of(item: Any) -> tuple[float, int]:
-    """Return the scale and the zero point of a tensor. The scale is 0 where the tensor states none."""
+    """Return the scale and the zero point of a tensor: those of the first channel where it has several. The scale is
+    0 where the tensor states none."""
     quant = item.quantization
     if quant is None or quant.scale is None or len(quant.scale) == 0:
         return 0.0, 0

@@ -124,7 +124,12 @@ def _depth_multiplier(graph: Graph, node: Node) -> str | None:
 
 
 def _rows_of_split_weights(graph: Graph, node: Node) -> str | None:
-    """uint8 weights with a zero point get rows for every row that the kernel reaches over, each several times (split_weights)."""
+    """Return the reason why a kernel reaches over too many rows for uint8 weights; None if it does not, and for other
+    weights.
+
+    The weights may be split (``split_weights``). Each row that the kernel reaches over, gaps of the dilation
+    included, then becomes up to MOST_PARTS_OF_WEIGHTS rows.
+    """
     weights = graph.given(node, 1)
     rows, most = (weights.shape[1] - 1) * node["dilation_h"] + 1, LARGEST_WINDOW_WORD // MOST_PARTS_OF_WEIGHTS
     if not node.attrs.get("unsigned") or rows <= most:
@@ -175,7 +180,8 @@ MOST_PRODUCT = 2.0**31 - 1
 
 
 def _sums_in_range(data: int, weights: int, bias: int, channel_axis: int = 0) -> Limit:
-    """Return the limit that LiteRT can rescale the int64 accumulators; those of 32 bits wrap."""
+    """Return the limit that int64 accumulators stay below 2^47. LiteRT rescales only these. Accumulators of 32 bits
+    have no such limit: they wrap."""
 
     def rule(graph: Graph, node: Node) -> str | None:
         if not has_wide_sums(graph, node):

@@ -540,7 +540,11 @@ MOST_BROADCAST = {"compare": 4, "logical": 4, "select": 5}
 
 
 def _comparable(graph: Graph, node: Node) -> str | None:
-    """LiteRT rescales both operands by their scales, by less than 1."""
+    """Return the reason why these operands can't be compared; None if they can.
+
+    LiteRT rescales both operands by their scales, which must be below 1. This is not checked of int16 operands of an
+    operator other than EQUAL and NOT_EQUAL. EQUAL and NOT_EQUAL also compare booleans, which have no scale.
+    """
     for index in (0, 1):
         tensor = graph.given(node, index)
         if tensor.dtype is DType.BOOL and node.op in EQUALITIES:

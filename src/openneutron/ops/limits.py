@@ -36,7 +36,8 @@ than 0."""
 
 
 def int8_reason(tensor: Tensor, what: str, types: Sequence[DType] = (DType.INT8,)) -> str | None:
-    """Return the reason why this tensor is no activation of one of these types with per-tensor quantization, or None."""
+    """Return the reason why this tensor is no activation of one of these types with per-tensor quantization and a
+    static shape, or None. Scale and zero point must be valid for the type."""
     if tensor.dtype is DType.INT16 and tensor.dtype not in types:
         return f"{what} '{tensor.name}' is int16; this operator computes on {' or '.join(map(str, types))}"
     if tensor.dtype not in types:
@@ -76,7 +77,8 @@ def _each(doc: str, operands: Iterable[int], outputs: bool, reason: Callable[[Te
 
 
 def stored_at(operands: Iterable[int], types: Sequence[DType], outputs: int | None = None) -> Limit:
-    """The operands, and all outputs or the first ones, have one of these types, per-tensor quantization and known extents."""
+    """The operands, and all outputs unless ``outputs`` is 0, have one of these types, per-tensor quantization and
+    known extents."""
     words = "int8 or int16" if DType.INT16 in types else "int8"
     doc = f"inputs and outputs {words}, quantized per tensor, static shapes"
     return _each(doc, operands, outputs != 0, lambda tensor, what: int8_reason(tensor, what, types))
@@ -99,7 +101,8 @@ def alike(operands: Iterable[int]) -> Limit:
 
 
 def unquantized_reason(tensor: Tensor, what: str, dtypes: Sequence[DType]) -> str | None:
-    """Return the reason why this tensor has none of these integer or boolean types, or None."""
+    """Return the reason why this tensor has none of these integer or boolean types, or no static shape; None if it
+    has both."""
     if tensor.dtype not in dtypes:
         words = " or ".join(str(dtype) for dtype in dtypes)
         return f"{what} '{tensor.name}' is {tensor.dtype}; it must be {words}"
@@ -140,7 +143,7 @@ def movable_at(index: int | None = None) -> Limit:
 
 
 def constant_at(index: int, what: str) -> Limit:
-    """The operand at ``index`` is a constant."""
+    """The operand at ``index`` is absent or a constant."""
 
     def rule(graph: Graph, node: Node) -> str | None:
         tensor = graph.operand(node, index)
@@ -152,7 +155,11 @@ def constant_at(index: int, what: str) -> Limit:
 
 
 def int8_weight(index: int, channel_axis: int) -> Limit:
-    """The weights are constant int8, symmetric, per tensor or per output channel."""
+    """The weights are constant int8 and symmetric, with a single scale or one for each output channel.
+
+    If the node has the attribute ``unsigned``, the file has them as uint8. They may then have a zero point, but only
+    a single scale.
+    """
 
     def rule(graph: Graph, node: Node) -> str | None:
         tensor = graph.given(node, index)
@@ -191,7 +198,7 @@ def has_wide_sums(graph: Graph, node: Node) -> bool:
 
 
 def typed_bias(index: int) -> Limit:
-    """The bias is absent, or a constant of the accumulators' type."""
+    """The bias is absent, or a constant of the accumulators' type with one value for each output channel."""
 
     def rule(graph: Graph, node: Node) -> str | None:
         tensor = graph.operand(node, index)
@@ -314,7 +321,11 @@ MOST_PARTS_OF_WEIGHTS = 3
 
 
 def window_numbers() -> Limit:
-    """Return the limit of strides, dilations and kernels to 1 and the kernels' maximum, and of the padding to known ones."""
+    """Return the limit that strides, dilations and kernels lie between 1 and LARGEST_WINDOW_WORD, and that a padding
+    in words is SAME or VALID.
+
+    With uint8 weights the upper end is LARGEST_WINDOW_WORD divided by MOST_PARTS_OF_WEIGHTS.
+    """
     names = ("kernel_h", "kernel_w", "stride_h", "stride_w", "dilation_h", "dilation_w")
 
     def rule(graph: Graph, node: Node) -> str | None:

@@ -224,8 +224,9 @@ def _update_fits(graph: Graph, node: Node) -> str | None:
 
 
 def _dynamic_update_slice(parts: Parts, graph: Graph, node: Node) -> None:
-    """Lower DYNAMIC_UPDATE_SLICE: concatenate the update with the parts of the operand before and after it, axis by
-    axis from the outermost."""
+    """Lower DYNAMIC_UPDATE_SLICE: slice the parts of the operand before and after the update, from the outermost axis
+    inwards, and concatenate them with the update, from the innermost axis outwards. Axes along which the update has
+    the whole extent are left out."""
     begin, part = _update_begin(graph, node), shape_of(graph, node, 1)
     whole, update, (result,) = str(node.inputs[0]), str(node.inputs[1]), node.outputs
     axes = [axis for axis, extent in enumerate(part) if extent < shape_of(graph, node, 0)[axis]]
@@ -413,7 +414,7 @@ def _extents_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
 
 
 def _extents(parts: Parts, graph: Graph, node: Node) -> None:
-    """Lower SHAPE to a constant. The shapes of a compiled program are fixed."""
+    """Lower SHAPE or RANK to a constant. The shapes of a compiled program are fixed."""
     (result,) = node.outputs
     shape, output = shape_of(graph, node), graph[result]
     values = shape if node.op == "shape" else len(shape)

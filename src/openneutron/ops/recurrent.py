@@ -96,7 +96,7 @@ def peephole_factors(graph: Graph, node: Node) -> dict[int, float]:
 
 
 def norm_scales(graph: Graph, node: Node) -> dict[int, float]:
-    """Return the scale of the normalization's coefficients for each gate."""
+    """Return the scale of the normalization's coefficients for each gate; empty for a layer without normalization."""
     if not has_layer_norm(graph, node):
         return {}
     return {gate: float(scale_of(graph, node, FIRST_NORM + gate)) for gate in gates_of(graph, node)}
@@ -203,7 +203,7 @@ def _constants(graph: Graph, node: Node) -> str | None:
 
 
 def is_symmetric(tensor: Tensor) -> bool:
-    """Return whether a tensor has a single scale and a zero point of 0."""
+    """Return whether a tensor has a single scale, which is above 0 and finite, and a zero point of 0."""
     quant = tensor.quant
     return quant is not None and len(quant.scales) == 1 and not any(quant.zero_points) and 0 < quant.scale < math.inf
 

@@ -229,13 +229,15 @@ def product_in_float(a: QuantParams, b: QuantParams, result: QuantParams) -> flo
 
 
 def matmul_factor(a: QuantParams, b: QuantParams, result: QuantParams) -> float:
-    """Return the product in float32 over the output scale in double (GetQuantizedConvolutionMultipler of kernel_util.cc)."""
+    """Return the product of both input scales in float32, divided by the output scale in double
+    (GetQuantizedConvolutionMultipler of kernel_util.cc)."""
     with np.errstate(all="ignore"):
         return float(np.float32(a.scale) * np.float32(b.scale)) / result.scale
 
 
 def rsqrt_factor(source: QuantParams, result: QuantParams) -> float:
-    """Return 1 / (root of the input scale * output scale), the divisor in float32 (elementwise.cc)."""
+    """Return 1 / (sqrt(input scale) * output scale), with the divisor in float32 (elementwise.cc); infinity where the
+    divisor is 0."""
     with np.errstate(all="ignore"):
         divisor = float(np.sqrt(np.float32(source.scale)) * np.float32(result.scale))
     return 1.0 / divisor if divisor else math.inf

@@ -256,7 +256,12 @@ MOST_JOINED_RATIO = 2.0**22
 
 
 def _joined_quantization(graph: Graph, node: Node) -> str | None:
-    """LiteRT's uint8 kernel rescales inputs. Its int8 kernel copies bytes, and so does its int16 kernel, whatever the scales are."""
+    """Return the reason why a CONCATENATION with these scales can't be compiled; None if it can.
+
+    LiteRT's int8 kernel copies bytes, so that all tensors must have one scale and zero point. Its int16 kernel copies
+    values whatever the scales are, and has no limit. Its uint8 kernel rescales inputs by a ratio of scales, which
+    must be below MOST_JOINED_RATIO.
+    """
     if graph[node.name].dtype is DType.INT16:
         return None
     if not node.attrs.get("unsigned"):
@@ -481,7 +486,8 @@ def _whole_blocks(graph: Graph, node: Node) -> str | None:
 
 
 def _depth(parts: Parts, graph: Graph, node: Node) -> None:
-    """Lower DEPTH_TO_SPACE or SPACE_TO_DEPTH. Between them, the rows and columns of a block are channels."""
+    """Lower DEPTH_TO_SPACE or SPACE_TO_DEPTH to a RESHAPE, a TRANSPOSE that exchanges the columns of the image and
+    the rows of a block, and a RESHAPE."""
     size = node["block_size"]
     (source,), result = node.inputs, node.outputs[0]
     assert source is not None

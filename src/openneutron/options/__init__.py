@@ -472,7 +472,7 @@ def silent(_step: str, _done: int, _total: int) -> None:
 class QuantizationOptions:
     """The quantization of a PyTorch model. ``keep_float``, ``io_dtype`` and ``activations`` are for a float ``.tflite`` too.
 
-    Raises InvalidOptionError for an unknown ``io_dtype`` or ``observer``.
+    Raises InvalidOptionError for an unusable value, and for an ``observer`` beside ``train_fn``.
 
     >>> QuantizationOptions(io_dtype="int8", keep_float=["classifier.*"]).io_dtype
     'int8'
@@ -557,7 +557,8 @@ class QuantizationOptions:
         return cls(**entries_in(path))
 
     def to_file(self) -> dict[str, Any]:
-        """Return the entries of a quantization file with these options, for JSON; those at their defaults are left out."""
+        """Return the entries of a quantization file with these options, for JSON. Options at their defaults are left
+        out, and so are those that a file has no entry for, such as ``io_dtype`` and ``train_fn``."""
         from openneutron.options.flags import entries_of
 
         names = changed(self)

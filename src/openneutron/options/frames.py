@@ -29,7 +29,8 @@ class FrameFormat:
 
     @classmethod
     def parse(cls, text: str, option: str = "input_format") -> Self:
-        """Return the format in a text. Raises InvalidOptionError for an unknown word, and for two words of one kind."""
+        """Return the format in a text. A kind without a word has its default, the first word in ``FRAME_WORDS``.
+        Raises InvalidOptionError for an unknown word, and for two different words of one kind."""
         found: dict[str, str] = {}
         known = {word: kind for kind, words in FRAME_WORDS.items() for word in words}
         for word in split_names(text):
@@ -125,8 +126,9 @@ def steps_of(preprocessing: Any) -> str:
 
     The preprocessing is a dict with ``mean`` and ``std`` (timm's data config), an object with ``image_mean`` and ``image_std`` (an image
     processor of transformers), or transforms of torchvision in their order: ``ToTensor`` or ``ToDtype`` with ``scale``, and ``Normalize``. Transforms that change no values
-    are left out. The objects are known by their attributes and the names of their classes. Raises InvalidOptionError for another
-    object, and for a transform that is not known.
+    are left out. The objects are known by their attributes and the names of their classes. Raises InvalidOptionError
+    for another object, for a dict without ``mean`` and ``std``, for a transform that is not known, and for one that
+    follows ``Normalize``.
 
     >>> steps_of({"mean": (0.5, 0.5, 0.5), "std": (0.25, 0.25, 0.25), "input_size": (3, 224, 224)})
     'mean=0.5:0.5:0.5,std=0.25:0.25:0.25'

@@ -147,7 +147,8 @@ class Head:
         return replace(self, node=node, pads=tuple(pads)) if is_plain and not any(map(any, outer)) else None
 
     def _scaled(self, module: GraphModule, node: Node) -> Head | None:
-        """Return the head behind a sum, difference, product or quotient with one constant for each channel."""
+        """Return the head behind a sum, difference, product or quotient with one constant for each channel. Return
+        None for any other node, and for a constant that is divided by the value."""
         name = str(node.target).split(".")
         kind = _ALIASES.get(name[1], name[1]) if len(name) > 1 else ""
         if node.meta["val"].dtype is not FLOAT or name[0] != "aten" or kind not in ("add", "sub", "rsub", "mul", "div"):
@@ -205,7 +206,9 @@ class Convolution:
 
     @classmethod
     def of(cls, module: GraphModule, node: Node, head: Head) -> Convolution | None:
-        """Return the convolution that a node is; None for another node, and for a convolution that can't read bytes."""
+        """Return the convolution that a node is; None for another node, and for a convolution that can't read bytes.
+        A convolution can read bytes if it has two dimensions, one group and constant weights, is not transposed, and
+        the head has its channels on axis 1."""
         if node.target not in _CONVOLUTIONS or node.args[0] is not head.node or head.axis != 1 or len(head.axes) != 4:
             return None
         given = arguments_of(node)
@@ -252,10 +255,12 @@ def _pair(item: Any) -> tuple[int, int]:
 
 
 def fold(module: GraphModule, frame: Node, channel: int) -> bool:
-    """Fold the steps behind a frame into the convolutions that read their result. Return whether all of them are folded.
+    """Fold the steps behind a frame into the convolutions that read their result. Return whether all of them are
+    folded.
 
-    ``channel`` is the frame's axis of the channels. Steps that can't be folded become one convolution of 1x1 elements, which is one call
-    on the NPU.
+    ``channel`` is the frame's axis of the channels. Where the steps can't be folded, ``_in_one_call`` makes one
+    convolution of 1x1 elements of them, which is one call on the NPU. It leaves steps as they are that treat all
+    channels alike, that pad, or whose end is no image with the channels on axis 1.
     """
     head = Head.of(module, frame, channel)
     if not head.node.users or head.node is frame or not bool((head.offset / head.factor).isfinite().all()):
@@ -295,8 +300,8 @@ def _pixels(module: GraphModule, frame: Node, head: Head, zero: int = 0) -> Node
 
 
 def _in_frame_order(head: Head, values: torch.Tensor) -> torch.Tensor:
-    """Return values of the model's channels, along axis 1, for the channels of the frame. Channels that several of the model's read
-    have the sum."""
+    """Return values of the model's channels, along axis 1, for the channels of the frame. A channel of the frame gets
+    the sum of the values of all model channels that read it, and 0 where none does."""
     made = torch.zeros(
         values.shape[0], int(head.node.meta["val"].shape[head.axis]), *values.shape[2:], dtype=values.dtype
     )
@@ -306,7 +311,8 @@ def _in_frame_order(head: Head, values: torch.Tensor) -> torch.Tensor:
 def _fold_into(
     module: GraphModule, each: Convolution, head: Head, pixels: Node, nearest: torch.Tensor, zero: int
 ) -> None:
-    """Let a convolution read the frame's bytes less ``zero``. ``nearest`` are the bytes around the frame."""
+    """Let a convolution read the frame's bytes less ``zero``. ``nearest`` has, for each of the model's channels, the
+    byte that stands for 0 in the padding around the frame."""
     node = each.node
     weight = _in_frame_order(head, each.weight * head.factor.reshape(1, -1, 1, 1))
     bias = (each.weight * (head.offset + head.factor * zero).reshape(1, -1, 1, 1)).sum((1, 2, 3))
@@ -348,7 +354,8 @@ def _bordered(module: GraphModule, before: Node, x: Node, border: torch.Tensor, 
 
 
 def _in_one_call(module: GraphModule, frame: Node, head: Head) -> bool:
-    """Write the steps behind a frame as one convolution of 1x1 elements where they differ among channels. Return False."""
+    """Write the steps behind a frame as one convolution of 1x1 elements where they differ among channels. Leave them
+    as they are if they pad, or if their end is no image with the channels on axis 1. Return False in each case."""
     if head.axis != 1 or len(head.axes) != 4 or head.is_padded:
         return False
     straight = torch.equal(head.order, torch.arange(len(head.order)))
@@ -452,9 +459,10 @@ class Frames:
         return x.float().contiguous(memory_format=layout)
 
     def bytes_of(self, value: torch.Tensor) -> torch.Tensor:
-        """Return the frames whose inputs of the model are nearest to ``value``, with the same axes before the last three.
+        """Return the uint8 frames for which the model's input is nearest to ``value``. Axes before the last three
+        stay as they are.
 
-        Pictures are enlarged where frames have another size.
+        Pictures are resized to the size of the frames where it differs; the result is then approximate.
         """
         x = value.reshape(-1, *value.shape[-3:])
         x = x.permute(NHWC_TO_NCHW) if self.is_last else x
@@ -480,8 +488,12 @@ def is_picture(value: Any, wanted: torch.Tensor) -> bool:
 
 
 class FrameModel(nn.Module):
-    """A float model that takes a frame in place of its picture. ``inner`` is the model, ``call`` are its example inputs, and ``place``
-    is the place of the picture among their leaves."""
+    """A float model that takes a frame in place of its picture. ``inner`` is the model, ``call`` are its example
+    inputs, and ``place`` is the place of the picture among their leaves.
+
+    Raises InvalidOptionError unless exactly one input is a picture (a float tensor of rank 4 with 1, 3 or 4
+    channels), and where the options do not fit it.
+    """
 
     def __init__(self, inner: nn.Module | ExportedProgram, call: ModelInputs, options: InputOptions, name: str) -> None:
         super().__init__()
@@ -553,9 +565,10 @@ def of_frames(
 
 
 def framed(request: Request) -> Request:
-    """Return the request of a compile whose model takes frames. Samples that are the model's own pictures become frames.
+    """Return the request of a compile whose model takes frames. Samples that are the model's own pictures become
+    frames. A request with a model of frames is returned as it is.
 
-    Raises InvalidOptionError where the model has no picture among its inputs.
+    Raises InvalidOptionError as ``FrameModel`` does.
     """
     if frame_model(request.model) is not None:
         return request
@@ -577,8 +590,9 @@ def framed(request: Request) -> Request:
 
 
 def graph_of_frames(request: Request) -> AtenGraph:
-    """Return the ATen graph of a ``FrameModel``. The steps from the frame to the first layer are folded into this layer where that
-    is exact.
+    """Return the ATen graph of a ``FrameModel``. The steps from the frame to the first convolutions are folded into
+    these where that is possible (``fold``). Zeros that pad the picture then become the bytes whose values are nearest
+    to 0.
 
     Raises as ``aten_graph`` does.
     """

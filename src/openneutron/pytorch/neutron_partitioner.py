@@ -92,7 +92,8 @@ class NotNow(Exception):
 def has_free_order(program: ExportedProgram) -> bool:
     """Return whether the program's nodes may be reordered, like those of an Edge program.
 
-    No operator of such a program changes a tensor in place, and there is no control flow.
+    Such a program changes no buffer and no input of the user, no operator of it changes a tensor in place, and there
+    is no control flow.
     """
     signature = program.graph_signature
     mutated = signature.buffers_to_mutate or signature.user_inputs_to_mutate
@@ -300,8 +301,9 @@ class NeutronPartitioner(Partitioner):
         preserve_ops: ATen operators to keep whole where they can be delegated, beside those of the lowering rules.
         check_op_support: A function of a node; calls for which the function returns False are not kept whole.
         taken_apart: Operators that are never kept whole.
-        check_on_cpu: A function that is called with the nodes on the CPU of each program, before any partition of it is compiled,
-            and may raise.
+        check_on_cpu: A function that is called with the nodes on the CPU of each program that has any, before a
+            partition of it is compiled. It may raise. It is not called while an operator that was kept whole stays on
+            the CPU without a kernel there.
 
     Raises:
         InvalidOptionError: ``compile_spec`` and ``neutron_target_spec`` name different targets.
@@ -427,13 +429,14 @@ class NeutronPartitioner(Partitioner):
         return partition(program.graph_module.graph, constants, options, states)
 
     def _slower(self, partitions: Sequence[Partition]) -> Iterable[tuple[Partition, Reject]]:
-        """Return the partitions that the CPU computes in less time; see ``islands``."""
+        """Return the partitions between operators on the CPU that the CPU computes in less time, with the reason; see
+        ``slower_islands``."""
         from openneutron.pytorch.partition.islands import slower_islands
 
         return slower_islands(partitions, self.neutron_target_spec.neutron_target, self._delegate.options)
 
     def _tried(self, lowered: Lowered) -> Tried:
-        """Return ``_compiles``, or the nodes that the converter refuses."""
+        """Return the result of ``_compiles``, or the nodes that the converter of the options refuses."""
         tried = self._compiles(lowered)
         if not isinstance(tried, Trial):
             return tried
@@ -441,7 +444,11 @@ class NeutronPartitioner(Partitioner):
         return converters.get(options.converter).tried(lowered.graph, options) or tried
 
     def _compiles(self, lowered: Lowered) -> Tried:
-        """Return the first stages of a partition's compile, or the node that prevents it, with a reason."""
+        """Return the first stages of a partition's compile, or the node that prevents it, with a reason. For NXP's
+        converter, a node that LiteRT's format does not have prevents it too.
+
+        Return None if only the shapes of the partition's constants are known.
+        """
         options = self._delegate.options
         own = unstated(lowered.graph) if options.converter == EIQ else None
         if own is not None:
@@ -482,8 +489,13 @@ class NeutronPartitioner(Partitioner):
         return fits[0] if len(fits) == 1 else None
 
     def transform_for_pre_decomposition(self, exported_program: ExportedProgram) -> ExportedProgram:
-        """Return the program without history and with a dequantize node for each reader, so that each reader can be delegated by
-        itself. Return it with delegate calls if it can be partitioned before decomposition.
+        """Return the program without history and with a dequantize node for each reader, so that each reader can be
+        delegated by itself.
+
+        The result has delegate calls already if the whole partitioning is final before decomposition. This is not
+        tried for programs whose nodes have a fixed order (see ``has_free_order``), with options that choose single
+        operators (``operators_not_to_delegate``, ``preserve_ops``, ``check_op_support``), for a profile, or with
+        NXP's converter.
 
         ExecuTorch calls it for every method before it partitions the first.
         """

@@ -399,8 +399,8 @@ def generate_neutron_compile_spec(
         use_neutron_for_format_conversion: True transposes contiguous images at inputs and outputs on the NPU, False in
             the runtime.
         fetch_constants_to_sram: ``prefetch_constants`` of ``CompileOptions``.
-        dump_kernel_selection_code: True writes a C file that registers only the kernels that a partition calls to the
-            working directory.
+        dump_kernel_selection_code: True writes a C file for each partition to the working directory. The file
+            registers only the kernels that the partition calls.
         use_profiling: ``profile`` of ``CompileOptions``: each kernel call of a run leaves an event in the ETDump.
         options: The compiler's options. Their target is ``config``; inputs and outputs are the caller's unless
             ``io_place`` is set.

@@ -24,7 +24,8 @@ Run = Callable[[Tensor], Any]
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """The inputs ``before`` and ``after`` an input's own place that its outputs depend on, and the ``outputs`` of each input."""
+    """The receptive field of a model. The outputs of an input depend on this input, on ``before`` inputs in front of
+    it and on ``after`` inputs behind it. ``outputs`` is the number of outputs for each input."""
 
     before: int
     after: int
@@ -33,7 +34,8 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A window from the input ``first`` on, of whose outputs those of the inputs ``begin`` to ``end`` of the sequence are kept."""
+    """A window that begins at the input ``first`` of the sequence. Of its outputs, those of the inputs [begin, end)
+    of the sequence are kept."""
 
     first: int
     begin: int
@@ -43,10 +45,12 @@ class Window:
 def receptive_field(model: nn.Module, example: Tensor, axis: int, output_axis: int = -1) -> Field:
     """Return the receptive field of a float model along an axis of its input and an axis of its output.
 
-    One input that is not a number, in the middle, makes each output that depends on it not a number. The field is then that of all places,
-    as convolutions have it.
+    The input in the middle of the example is set to NaN, so that each output that depends on it becomes NaN. The
+    result is right for all places only if the field is the same everywhere, as it is for convolutions.
 
-    Raises InvalidModelError where the outputs do not repeat with the inputs, or every output depends on every input.
+    Raises InvalidModelError if the number of outputs is not a multiple of the number of inputs, if no output depends
+    on the middle input, or if the first or the last output does: the example is then too short, or the model has no
+    bounded field.
     """
     count = example.shape[axis]
     middle = count // 2

@@ -41,13 +41,16 @@ themselves, so that each candidate takes a step."""
 class Suppression(nn.Module):
     """Greedy suppression of decoded boxes, with the result of Ultralytics' ``non_max_suppression``.
 
-    Each step of a scan takes the box with the highest score that is left; of equal scores the first one. It removes the boxes that
-    overlap this box by more than ``iou``. Once no box is left, the remaining steps do nothing. A step takes memory in proportion to the
-    number of anchors, and no table of all pairs of boxes exists.
+    Only boxes with a score above ``confidence`` take part. Each step of a scan takes the box with the highest score
+    that is left; of equal scores the first one. It removes the boxes of the same class that overlap this box by more
+    than ``iou``. Rotated boxes are also removed by boxes that are removed themselves. Once no box is left, the
+    remaining steps do nothing. A step takes memory in proportion to the number of anchors, and no table of all pairs
+    of boxes exists.
 
-    The input is a decoded tensor (1, 4 + classes + others, anchors) with boxes (x, y, width, height), and further results, which are
-    returned unchanged. The result is a tensor (1, detections, 6 + others): boxes as corners (x1, y1, x2, y2), score, class and others,
-    by falling score. Rows after the last box are 0. Rotated boxes stay (x, y, width, height), and their angle is the last column.
+    The input is a decoded tensor (1, 4 + classes + others, anchors) with boxes (x, y, width, height), and further
+    results, which are returned unchanged. The result is a tensor (1, detections, 6 + others): boxes as corners (x1,
+    y1, x2, y2), score, class and others, by falling score. Rows after the last box are 0. Rotated boxes stay (x, y,
+    width, height), and their angle is the last column.
     """
 
     def __init__(
@@ -165,7 +168,8 @@ LAYERS = re.compile(r"(torch\.nn\.modules|ultralytics\.nn)(\.\w+)*")
 
 
 class _Guarded(type):
-    """The class of the guarded subclasses of layers: pickles can make instances, and can't call the class."""
+    """The metaclass of the guarded subclasses of layers. A pickle can make instances without a call of the class; a
+    call of the class raises NeedsTrust."""
 
     def __call__(cls, *_arguments: Any, **_keywords: Any) -> NoReturn:
         raise NeedsTrust(f"it calls the class {cls.__name__}")
@@ -245,7 +249,10 @@ def _class_for(name: str) -> type:
 
 
 def _unguard(network: nn.Module) -> None:
-    """Give each layer its own class back. Raises NeedsTrust for a layer that is no layer of PyTorch or Ultralytics."""
+    """Give each layer its own class back, and remove its hooks and its attributes without content (``_Unread``).
+
+    Raises NeedsTrust for a layer that is no layer of PyTorch or Ultralytics.
+    """
     waiting: list[tuple[str, nn.Module]] = [("", network)]
     while waiting:
         path, layer = waiting.pop()
@@ -407,7 +414,11 @@ def _task_of(network: Any) -> str:
 
 
 def _size(network: Any, task: str, name: str, loading: LoadingOptions) -> tuple[int, int]:
-    """Return height and width of the images: as asked for, or as trained."""
+    """Return height and width of the images: as asked for, else as trained, else those of Ultralytics' own networks.
+
+    Raises InvalidOptionError for a size that does not fit the network, and for a shape of an input that it does not
+    have.
+    """
     given = (loading.input_shapes or {}).get(IMAGES)
     if unknown := [key for key in loading.input_shapes or {} if key != IMAGES]:
         raise InvalidOptionError(f"input_shapes: '{name}' has no input '{unknown[0]}'; its input is {IMAGES}.")
@@ -425,7 +436,8 @@ def _size(network: Any, task: str, name: str, loading: LoadingOptions) -> tuple[
 
 
 def _metadata(network: Any, task: str, size: tuple[int, int], results: str) -> dict[str, Any]:
-    """Return the metadata of the compiled file, with Ultralytics' keys. ``head`` is the kind of its results."""
+    """Return the metadata of the compiled file, with Ultralytics' keys. ``results`` is one of ``HEADS``: the kind of
+    the network's results."""
     head = network.model[-1]
     is_end2end = bool(getattr(head, "end2end", False))
     metadata: dict[str, Any] = {

@@ -316,7 +316,7 @@ def read_chip(path: Path, taken: Collection[str] = ()) -> Target:
 
 
 def _memories(file: _ChipFile, most: int) -> tuple[Memory, ...]:
-    """Return the memories of a chip, of which at most ``most`` hold activations."""
+    """Return the memories of a chip. Raises InvalidTargetError unless one to ``most`` of them hold activations."""
     found = tuple(
         Memory(
             name=file.text(f"memory.{index}.name", given),

@@ -67,10 +67,10 @@ _ENTRY = "entry"
 class Entry:
     """The declaration of a fact: its meaning, its unit, and the values that it can have.
 
-    ``choices`` are the words that a fact of words may have; empty for a number. ``is_one_word`` is True where the fact
-    has exactly one word. ``is_whole`` is True where a number has no fraction. ``most`` is the largest value of a
-    number; None: there is no such bound. ``is_sizes`` is True where the fact is a list of whole numbers above 0, which are
-    words of digits.
+    ``choices`` are the words that a fact of words may have; empty for any other fact. ``is_one_word`` is True where
+    the fact has exactly one word. ``is_whole`` is True where a number has no fraction. ``least`` and ``most`` are the
+    bounds of a number; None for ``most``: there is no upper bound. ``is_sizes`` is True where the fact is a list of
+    whole numbers above 0, which are stored as words of digits.
     """
 
     doc: str
@@ -410,7 +410,7 @@ class Target:
 
     @property
     def processor(self) -> str:
-        """Return the word for what runs the kernels: NPU or CPU."""
+        """Return the word for what runs the kernels: ``npu`` or ``cpu``."""
         return NPU if self.cpu is None else CPU
 
     @property
@@ -457,13 +457,18 @@ class Target:
         return None
 
     def with_sram(self, size_kib: float) -> Target:
-        """Return the target with another size of the memory that holds activations."""
+        """Return the target with ``size_kib`` KiB as the size of the first memory that holds activations. Other
+        memories keep their sizes."""
         arena = self.arena_memory
         larger = replace(arena, size=replace(arena.size, value=size_kib))
         return replace(self, memories=tuple(larger if memory is arena else memory for memory in self.memories))
 
     def facts(self) -> Iterator[tuple[str, Entry, Fact]]:
-        """Yield every fact: its place, such as ``npu.clock`` or ``memory sram: size``, its declaration, and the fact."""
+        """Yield every fact except those in ``limits``: its place, such as ``npu.clock`` or ``memory sram: size``, its
+        declaration, and the fact.
+
+        For a CPU without an NPU, the facts of ``cpu`` take the place of those of ``npu`` and ``costs``.
+        """
         parts: list[tuple[str, Any]] = [("npu.", self.npu) if self.cpu is None else ("cpu.", self.cpu)]
         parts += [(f"memory {memory.name}: ", memory) for memory in self.memories]
         parts += [(f"copies by {engine.name}: ", engine) for engine in self.copy_engines]
@@ -486,5 +491,5 @@ class Target:
         return f"{len(self.assumed)} of {sum(1 for _ in self.facts())} facts about {self.name} are assumed"
 
     def milliseconds(self, cycles: float) -> float:
-        """Return the milliseconds of a number of cycles at the NPU's clock."""
+        """Return the milliseconds of a number of cycles at the clock of the NPU, or of the CPU that runs the kernels."""
         return cycles / (self.clock.value * 1e6) * 1e3

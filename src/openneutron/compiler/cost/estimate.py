@@ -247,7 +247,7 @@ def _calibrations() -> Mapping[str, Calibration]:
 
 
 def calibration(target: Target) -> Calibration:
-    """Return the calibration for the class of the target."""
+    """Return the calibration for the class of the target; ``UNKNOWN`` for a class without published latencies."""
     return _calibrations().get(target.family, UNKNOWN)
 
 

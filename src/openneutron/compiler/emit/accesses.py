@@ -173,7 +173,7 @@ def _attended(call: KernelCall, name: str, window: Window) -> Others:
 
 def _projected(call: KernelCall, name: str, window: Window) -> Others | None:
     """Return the ranges that attention with its own linear layers reads: all of its input for the window's batches,
-    and the mask as in attention without layers."""
+    and the mask as in attention without layers. Return None for the mask of a call without one."""
     if name == "mask":
         return _attended(call, name, window) if call.params["masked"] else None
     return _everything(call, name, window)

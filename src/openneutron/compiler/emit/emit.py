@@ -151,7 +151,7 @@ def packed(call: KernelCall, known: Packed | None = None) -> dict[str, bytes]:
 
 def packed_constant(packing: Packing, constant: Constant, known: Packed | None) -> bytes:
     """Return the packed bytes of a constant, from ``known`` if they are there; else pack them and add them to
-    ``known``."""
+    ``known``. With None, nothing is kept."""
     if known is None:
         return PACKERS[packing](constant)
     key = id(constant), packing

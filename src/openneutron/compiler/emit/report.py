@@ -214,9 +214,10 @@ class Report:
 
     Memory: ``arena_bytes`` is the size of the scratch buffer; it includes the inputs and outputs that are placed in
     it. ``bound_bytes`` is a lower bound of the arena for these buffers. ``state_bytes`` is the persistent memory of
-    ``states``. ``sram_bytes`` is all SRAM of a run: scratch, prefetch buffer, inputs, outputs and states.
-    ``used_bytes`` is the part of scratch and prefetch buffer up to the highest byte that a run touches (None if the
-    audit did not run). On a CPU with several memory regions, scratch, prefetch buffer and ``far_bytes`` are the sizes of the first three.
+    ``states``. ``sram_bytes`` is all SRAM of a run: scratch, prefetch buffer, ``far_bytes``, inputs, outputs and
+    states.
+    ``used_bytes`` is the part of scratch, prefetch buffer and ``far_bytes`` up to the highest byte of each that a run
+    touches (None if the audit did not run). On a CPU with several memory regions, scratch, prefetch buffer and ``far_bytes`` are the sizes of the first three.
     ``external_bytes`` is the size of the tensors in external memory.
 
     Time: ``cycles`` is the latency in the cost model. With a chip's copy engine that works in the background, ``cycles``
@@ -224,7 +225,7 @@ class Report:
     each copy of constants blocks, as with the driver's default port: ``copy_cycles`` of ``cycles`` are copies, and
     ``overlapped_cycles`` is the latency with a port that copies in the background. ``engine_cycles`` is the time of
     all copies. ``gained_cycles`` are those that ``effort`` saved with a port that copies in the background; None at
-    the default effort, and if the default effort finds no feasible schedule.
+    the default effort, and if the default effort has no program: no feasible schedule, or only programs with faults.
 
     Copies: ``fetched_bytes`` is the size of the constants that a run copies to scratch and prefetch buffer.
     ``moved_bytes`` is the size of the tensors and table entries that a run copies between external memory and the
@@ -275,7 +276,7 @@ class Report:
 
     @property
     def work(self) -> Work:
-        """Return the cycles of a run by term."""
+        """Return the cycles of a run by term, without the start of an inference."""
         kernels = (item.work for item in self.operators if not KERNEL_BY_NAME[item.kernel].is_transfer)
         return total((*kernels, work_of_copies(self.copy_cycles, self.fetched_bytes, self.moved_bytes)))
 
@@ -385,8 +386,8 @@ def report(
 
 
 def sram_bytes(graph: Graph, schedule: Schedule, layout: Layout, options: CompileOptions) -> int:
-    """Return the SRAM in bytes that a run takes: the arena, the prefetch buffer, the states, and the caller's inputs
-    and outputs."""
+    """Return the SRAM in bytes that a run takes: the arena, the prefetch buffer, the buffers in the third memory
+    region, the states, and inputs and outputs in the caller's buffers."""
     return (
         layout.scratch_bytes
         + schedule.prefetch_bytes

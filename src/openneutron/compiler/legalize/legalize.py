@@ -30,10 +30,12 @@ FUSED_NAME = {"relu": "RELU", "relu6": "RELU6", "relu_n1_to_1": "RELU_N1_TO_1"}
 
 
 def fuse_activation(graph: Graph) -> Graph:
-    """Return the graph with RELU, RELU6 and RELU_N1_TO_1 fused into the operators before them, where that changes no bit.
+    """Return the graph with RELU, RELU6 and RELU_N1_TO_1 fused into the operators before them, where that changes no
+    bit.
 
-    The input and the result of the activation must have equal scales and zero points. LiteRT then requantizes by exactly 1,
-    and the activation only clamps the stored values, as a fused activation does.
+    The input and the result of the activation must have equal scales and zero points. LiteRT then requantizes by
+    exactly 1, and the activation only clamps the stored values, as a fused activation does. The operator before must
+    be able to have an activation and have none yet, must be no CONCATENATION, and must have no other reader.
     """
     consumers, producers = graph.consumers(), graph.producers()
     renamed: dict[str, Node] = {}
@@ -59,11 +61,13 @@ _CONVOLUTIONS = ("conv_2d", "depthwise_conv_2d")
 
 
 def fuse_padding(graph: Graph) -> Graph:
-    """Return the graph with PAD and PADV2 fused into the explicit padding of the convolution or max pool that reads them.
+    """Return the graph with PAD and PADV2 fused into the explicit padding of the convolution or max pool that reads
+    them.
 
-    A convolution can absorb a pad whose value is the zero point of its input (real 0), as its own padding has this value. A max
-    pool can absorb a pad of the lowest stored value, which is never the largest of a window. An average pool would count padded
-    values, so a pad before it stays.
+    The pad must be of an image, along rows and columns only, and have no other reader. A convolution can absorb a pad
+    whose value is the zero point of its input (real 0), as its own padding has this value. A max pool can absorb a
+    pad of the lowest stored value, which is never the largest of a window, if each window has a value outside the
+    padding. An average pool would count padded values, so a pad before it stays.
     """
     consumers = graph.consumers()
     padding_of = {node.name: node for node in graph.nodes if node.op in ("pad", "padv2")}
@@ -292,7 +296,9 @@ def _image_shape(sequence: tuple[int, ...], axis: int) -> tuple[int, ...]:
 
 
 def _padding(graph: Graph, chain: _Chain) -> Padding | None:
-    """Return the padding of the dilated convolution that replaces a chain; None if padding can't express the chain's pads and crops."""
+    """Return the padding of the dilated convolution that replaces a chain. Return None if padding can't express the
+    chain's pads and crops, or if the convolution has a stride, a dilation or padding of its own along an axis of the
+    blocks."""
     convolution = chain.convolution
     shapes = graph.given(convolution, 0).shape, graph.given(convolution, 1).shape
     own = explicit_padding(convolution, *shapes[0][1:3], *shapes[1][1:3])

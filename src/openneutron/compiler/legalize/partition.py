@@ -82,7 +82,8 @@ def _state_as_int8(graph: Graph, state: State) -> State:
 
 
 def unsigned_reason(graph: Graph, node: Node) -> str | None:
-    """Return the reason why a node with uint8 tensors can't run on int8; None if it can, or has no uint8 tensors."""
+    """Return the reason why a node with uint8 tensors can't run on int8. Return None if it can, if it has no uint8
+    tensors, or if the operator table does not have its operator."""
     row = BY_NAME.get(node.op)
     if row is None or not _is_unsigned(graph, node) or node.op == "lookup":  # of bytes to bytes, whatever these are
         return None
@@ -229,14 +230,16 @@ def partition(
 ) -> Partitioning:
     """Return the partitioning of a graph with the fewest partitions that can run one after the other.
 
-    Nodes that the operator table accepts run on the NPU. Nodes on the CPU are those that the table rejects, those that can't be in a
-    program for ``target`` (``type_reason``), those that ``excluded`` names (by operator name, LiteRT name or output name), those
-    whose first result has a reason in ``refused``, and those that would only change shapes on the NPU. The graph of a partition computes
-    on int8, also if the file has uint8.
+    Nodes that the operator table accepts run on the NPU. Nodes on the CPU are those that the table rejects, those
+    with uint8 tensors that no int8 kernel can compute (``unsigned_reason``), those that can't be in a program for
+    ``target`` (``type_reason``, which describes ``host_calls``), those that ``excluded`` names (by operator name,
+    LiteRT name or output name), and those whose first result has a reason in ``refused``. Nodes that only change
+    shapes are on the CPU too, unless they are connected to a node of their partition that computes. The graph of a
+    partition computes on int8, also if the file has uint8.
 
-    The accepted nodes of one level become one partition. A node has the highest level of the nodes that must run before it. A
-    rejected node raises the level of the accepted nodes that wait for it by 1. No other partitioning has fewer partitions: before a
-    node of level n, n other partitions must run, with a rejected node after each.
+    The accepted nodes of one level become one partition. A node has the highest level of the nodes that must run
+    before it. A rejected node raises the level of the accepted nodes that wait for it by 1. No other partitioning has
+    fewer partitions: before a node of level n, n other partitions must run, with a rejected node after each.
     """
     excluded = frozenset(excluded)
     reasons: dict[int, OnCpu] = {}

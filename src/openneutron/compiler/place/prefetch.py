@@ -61,7 +61,8 @@ Gap = tuple[int, int]
 
 
 class Transfer(NamedTuple):
-    """The copy of one constant: its bytes and cycles, and the first and the last step that read the constant."""
+    """The copy of the constants of one call, or of one piece of a divided call: its bytes and cycles, and the first
+    and the last step that read the constants."""
 
     size: int
     cycles: int
@@ -91,8 +92,9 @@ class CutSteps:
 class PrefetchTrial:
     """A feasible prefetch: the start and the address of each copy, and the modelled cycles and memory of the run.
 
-    Copies keep the order of their use, and one transfer runs at a time. Each copy starts at the earliest step from which on its bytes are
-    free until the last step that reads them. Example: three steps of 10 cycles each read the constants a, b and c of 2 KiB; a copy takes
+    Copies keep the order of their use, and one transfer runs at a time. With ``ahead``, each copy starts at the
+    earliest step from which on its bytes are free until the last step that reads them; without it, right before the
+    first step that reads them. Example with ``ahead``: three steps of 10 cycles each read the constants a, b and c of 2 KiB; a copy takes
     6 cycles. With 4 KiB free, only the copy of a takes time. The copy of b fits beside a, and c replaces a after step 0::
 
         cycle     0     6         16        26        36

@@ -285,7 +285,8 @@ class _Found:
 
 
 def fuse_attention(edit: Edit) -> None:
-    """Replace the calls of each attention by one call."""
+    """Replace the calls of each attention by one call. An attention stays as it is if no views of four axes describe
+    its tensors, or if a state would be read too late."""
     for place in range(len(edit)):
         call = edit.find(place)
         if call is None or call.kernel != PRODUCT:

@@ -172,8 +172,11 @@ class Edit:
         return readers[0] if len(readers) == 1 else None
 
     def reader(self, place: int, kernel: str, operand: str = "") -> int | None:
-        """Return the place of the only call of ``kernel`` that reads a call's output; None if there is no such
-        call, or several. ``operand``: only reads by this operand count."""
+        """Return the place of the only call of ``kernel`` that reads a call's output. Return None if there is no such
+        call, if there are several, or if one call reads the output by several operands.
+
+        With ``operand``, only reads by the operand of this name count.
+        """
         found = [
             at for at, name in self.readers_of_result(place) if self[at].kernel == kernel and operand in ("", name)
         ]
@@ -249,7 +252,8 @@ class Edit:
             here[place] = (*here.get(place, ()), *names)
 
     def remove_unread(self) -> None:
-        """Remove each call whose only result is scratch that no call reads."""
+        """Remove each call whose only result is scratch that no call reads. Places with several calls are left as
+        they are."""
         for place in reversed(range(len(self))):
             call = self.find(place)
             if call is not None and len(call.results) == 1:
@@ -258,7 +262,11 @@ class Edit:
                     self.replace({place: None})
 
     def finished(self) -> CallList:
-        """Return the list with all changes. Scratch that no call accesses is removed."""
+        """Return the list with all changes; the given list itself if no call is changed.
+
+        Scratch that no call accesses is removed. After ``restate`` alone the storages stay as they are, since the
+        calls access the same ones.
+        """
         if not self._changed:
             return self.given
         calls: list[KernelCall] = []

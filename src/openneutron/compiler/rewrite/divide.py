@@ -19,14 +19,13 @@ keys and values together is divided into three. Heads can also be computed one a
 heads are then in memory, together with the attention's input and its result. Each layer is divided by output channels, so that no work is
 repeated.
 
-In groups of heads, the queries, keys and values of a group are one linear layer. One layer for all heads takes the
-fewest calls, but its result is three times as large as its input. Group by group, only the result of one group is in
-memory at a time. The call before the layers, such as a normalization, is repeated for each group, so that a chained
-kernel can include it. Without groups, the layers of keys and values become one layer, and the layer of queries follows.
+In groups of heads, the queries, keys and values of a group are one linear layer. One layer for all heads takes the fewest calls, but its
+result is three times as large as its input. Group by group, only the result of one group is in memory at a time. The call before the
+layers, such as a normalization, is repeated for each group, so that a chained kernel can include it. Without groups, the layers of keys
+and values become one layer, and the layer of queries follows.
 
-Attention of several batches and its layers can also be one call. Its kernel computes batch by batch, with scratch for
-the layers' result of one batch. Example: the layers' result of 4 series of 6 tokens with 32 channels has 2,304 bytes,
-and the scratch has 576.
+Attention of several batches and its layers can also be one call. Its kernel computes batch by batch, with scratch for the layers' result
+of one batch. Example: the layers' result of 4 series of 6 tokens with 32 channels has 2,304 bytes, and the scratch has 576.
 """
 
 from __future__ import annotations
@@ -51,11 +50,11 @@ MOST_CALLS = 512
 
 
 def batch_by_batch(edit: Edit, groups: int = 0) -> None:
-    """Compute each run of calls batch by batch, if this divides a tensor between calls. No cascade continues from
-    one batch into the next.
+    """Compute each run of several calls batch by batch. No cascade continues from one batch into the next, or from one run into the next.
 
-    ``groups``: compute that many groups of batches, if the number of batches is a multiple of it; 0: each batch by
-    itself.
+    The list stays as it is if this divides no tensor between calls, or if there would be more than ``MOST_CALLS`` calls.
+
+    ``groups``: compute that many groups of batches, if the number of batches is a multiple of it; 0: each batch by itself.
     """
     runs = _runs(edit)
     counts = [run.count if len(run.calls) > 1 and (not groups or run.count % groups == 0) else 1 for run in runs]
@@ -83,8 +82,8 @@ def batch_by_batch(edit: Edit, groups: int = 0) -> None:
 
 
 def batches_apart(call: KernelCall) -> int:
-    """Return the number of batches that the call computes independently; 1 if the kernel can't divide them, or if
-    the tensors have different numbers of batches."""
+    """Return the number of batches that the call computes independently; 1 if the kernel can't divide them, or if the tensors have
+    different numbers of batches."""
     counts = {view.extents[0] for name, view in call.views.items() if not call.is_scratch(name)}
     return counts.pop() if len(counts) == 1 and call.traits.batches_apart else 1
 
@@ -104,8 +103,8 @@ class _Neighbours:
     written: set[str] = field(default_factory=set)
 
     def takes(self, call: KernelCall) -> bool:
-        """Return whether the call can be computed batch by batch together with these calls: it has as many batches, and
-        each storage that it shares with them, and that it or they write, has a separate part for each batch."""
+        """Return whether the call can be computed batch by batch together with these calls: it has as many batches, and each storage that
+        it shares with them, and that it or they write, has a separate part for each batch."""
         if batches_apart(call) != self.count:
             return False
         for name, view in call.views.items():
@@ -162,8 +161,7 @@ def _parts(edit: Edit, runs: Sequence[tuple[int, Sequence[KernelCall]]]) -> dict
 
 
 def has_batches_apart(view: View, size_bytes: int, count: int) -> bool:
-    """Return whether the batches of the view are in ``count`` equal and disjoint parts of a storage of ``size_bytes``,
-    one part each."""
+    """Return whether the batches of the view are in ``count`` equal and disjoint parts of a storage of ``size_bytes``, one part each."""
     end = view.offset + view.reach(1)
     return size_bytes % count == 0 and view.pitches[0] == size_bytes // count and end <= view.pitches[0]
 
@@ -171,8 +169,8 @@ def has_batches_apart(view: View, size_bytes: int, count: int) -> bool:
 def _some_batches(
     edit: Edit, call: KernelCall, part: int, count: int, batches: int, parts: Mapping[str, tuple[str, ...]]
 ) -> KernelCall:
-    """Return the call for part ``part`` of its batches, which are divided into ``count`` equal parts. ``parts`` has the
-    names of the pieces of divided storages."""
+    """Return the call for part ``part`` of its batches, which are divided into ``count`` equal parts. ``parts`` has the names of the
+    pieces of divided storages."""
     views = {}
     here = batches // count
     for name, view in call.views.items():
@@ -263,11 +261,11 @@ def _bytes(view: View) -> Ints:
 
 @dataclass(slots=True)
 class _Cut:
-    """The run of calls [first, end) around an attention of ``windows`` batches, which is divided into windows.
-    ``labels`` has for each storage the window of each byte.
+    """The run of calls [first, end) around an attention of ``windows`` batches, which is divided into windows. ``labels`` has for each
+    storage the window of each byte.
 
-    ``inner`` are the storages that only these calls access. ``pieces`` has the name of the storage of one window of an
-    inner storage, by the storage and the window.
+    ``inner`` are the storages that only these calls access. ``pieces`` has the name of the storage of one window of an inner storage, by
+    the storage and the window.
     """
 
     edit: Edit
@@ -322,8 +320,8 @@ class _Cut:
         return True
 
     def labels_of(self, view: View) -> Ints | None:
-        """Return the window of each position of a view: an array [batch, row, column]. Return None if a position has
-        bytes of several windows, or bytes of none."""
+        """Return the window of each position of a view: an array [batch, row, column]. Return None if a position has bytes of several
+        windows, or bytes of none."""
         labels = self.labels.get(self.edit.storages.of[view.tensor])
         if labels is None:
             return None
@@ -332,8 +330,8 @@ class _Cut:
         return found[..., 0] if same else None
 
     def _reaches_back(self) -> bool:
-        """Return whether the call before the run can be divided too, and only calls of the run read its result. If so,
-        record its windows."""
+        """Return whether the call before the run can be divided too, and only calls of the run read its result. If so, record its
+        windows."""
         place = self.first - 1
         call = self.edit[place]
         storage = self.edit.storages[call.views["output"].tensor]
@@ -432,11 +430,9 @@ class _Windows:
         return self.run.edit.storages.of[output] in self.run.inner and self.run.edit.writer(output) == place
 
     def _cut(self, call: KernelCall, number: int, renamed: Mapping[str, str]) -> KernelCall | None:
-        """Return the part of a call that computes window ``number``; None if no part of its output belongs to the
-        window.
+        """Return the part of a call that computes window ``number``; None if no part of its output belongs to the window.
 
-        ``renamed`` maps tensors of this window to the tensors that replace them because the copy between them is left
-        out.
+        ``renamed`` maps tensors of this window to the tensors that replace them because the copy between them is left out.
         """
         windows = self.run.labels_of(call.views["output"])
         assert windows is not None, f"{call.name} can't be cut"
@@ -457,8 +453,8 @@ class _Windows:
         return replace(call, name=f"{call.name}/{number}", views=views)
 
     def _moved(self, view: View) -> View:
-        """Return a view of one window, restated for the storage of that window. A view of a storage that is not inner
-        is returned unchanged."""
+        """Return a view of one window, restated for the storage of that window. A view of a storage that is not inner is returned
+        unchanged."""
         name = self.run.edit.storages.of[view.tensor]
         if name not in self.run.inner:
             return view
@@ -507,8 +503,7 @@ def _changes_nothing(call: KernelCall) -> bool:
 class Source:
     """An operand of attention that one layer computes. ``layer`` is the index of the layer's call.
 
-    The operand has ``heads`` heads of ``channels`` channels each. Head h begins at output channel ``first`` + h *
-    ``pitch`` of the layer.
+    The operand has ``heads`` heads of ``channels`` channels each. Head h begins at output channel ``first`` + h * ``pitch`` of the layer.
     """
 
     name: str
@@ -519,16 +514,19 @@ class Source:
     channels: int
 
     def span(self, part: int, parts: int) -> Span:
-        """Return the range of the layer's output channels for part ``part`` of the heads, which are divided into
-        ``parts`` equal parts."""
+        """Return the range of the layer's output channels for part ``part`` of the heads, which are divided into ``parts`` equal parts."""
         heads = self.heads // parts
         first = self.first + part * heads * self.pitch
         return first, first + (heads - 1) * self.pitch + self.channels
 
 
 def heads_apart(edit: Edit, all_heads: bool) -> None:
-    """Put the layers of keys, values and queries directly before each attention, in this order. ``all_heads``:
-    compute one head after the other."""
+    """Put the layers that compute the operands of an attention directly before it: first the layers of keys and values, then that of the
+    queries. With ``all_heads``, compute one head after the other, if the channels of each head begin at a multiple of 8.
+
+    An attention is left alone if it has several batches, or if an operand is not computed by a layer for this attention alone that can be
+    moved, or does not begin at a multiple of 8 channels of that layer.
+    """
     changes: dict[int, list[KernelCall] | None] = {}
     for place, call in enumerate(edit.given.calls):
         sources = sources_of(edit, place) if call.traits.columns_apart else None
@@ -586,15 +584,14 @@ def _source(edit: Edit, place: int, name: str) -> Source | None:
 
 
 def _is_overtaken(edit: Edit, layer: int, place: int) -> bool:
-    """Return whether a call between the layer and the attention at ``place`` overwrites an operand of the layer, so
-    that the layer can't be moved behind it."""
+    """Return whether a call between the layer and the attention at ``place`` overwrites an operand of the layer, so that the layer can't
+    be moved behind it."""
     read = {edit.storages.of[view.tensor] for name, view in edit[layer].views.items() if edit[layer].reads(name)}
     return any(layer < at < place for name in read for at in edit.writers(name))
 
 
 def _part(edit: Edit, place: int, sources: Sequence[Source], part: int, parts: int) -> Iterator[KernelCall]:
-    """Yield the calls for one part of the heads: the layers that compute its operands, with new scratch as outputs, and
-    the attention."""
+    """Yield the calls for one part of the heads: the layers that compute its operands, with new scratch as outputs, and the attention."""
     call = edit[place]
     views = dict(call.views)
     for source in sources:
@@ -664,8 +661,8 @@ class _Division:
         self.edit.replace(changes)
 
     def _groups(self, place: int, sources: Sequence[Source]) -> list[list[Source]] | None:
-        """Return the operands of the attention in lists; one layer will compute the operands of a list. Return None if
-        the heads or the layers can't be divided into this number of groups."""
+        """Return the operands of the attention in lists; one layer will compute the operands of a list. Return None if the heads or the
+        layers can't be divided into this number of groups."""
         spans = [source.span(part, self.parts) for source in sources for part in range(self.parts)]
         aligned = all(first % LANES == 0 and end % LANES == 0 for first, end in spans)
         if not aligned or any(source.heads % self.parts for source in sources):
@@ -722,8 +719,7 @@ class _Division:
     def _layers(
         self, group: Sequence[Source], part: int, label: str, given: View, views: dict[str, View], call: KernelCall
     ) -> KernelCall:
-        """Return one layer that computes the operands of a group, and put the views of these operands in its result
-        into ``views``."""
+        """Return one layer that computes the operands of a group, and put the views of these operands in its result into ``views``."""
         members = []
         for source in group:
             piece = some_channels(self.edit[source.layer], source.span(part, self.parts))
@@ -748,7 +744,8 @@ JOINED: Mapping[tuple[str, str], Row] = {
 
 
 def attention_of_layers(edit: Edit) -> None:
-    """Join each attention of several batches to the layers directly before it, if a kernel runs both."""
+    """Join each attention of several batches to the call of its layers directly before it, if a kernel runs both. The joined call goes
+    batch by batch, so that the storage of the layers' result shrinks to one batch."""
     for place in range(1, len(edit)):
         joined = _joined(edit, place)
         if joined is not None:
@@ -794,7 +791,7 @@ def _joined(edit: Edit, place: int) -> KernelCall | None:
 
 
 def _goes_by_batch(edit: Edit, layers: KernelCall, batches: int) -> bool:
-    """Return whether the layers compute each batch of their result from the same batch of their input, and their result
-    fills its storage."""
+    """Return whether the layers compute each batch of their result from the same batch of their input, and their result fills its
+    storage."""
     same = all(view.extents[0] == batches for view in layers.views.values())
     return same and layers.traits.batches_apart and edit.is_flat(layers.views["output"])

@@ -250,10 +250,13 @@ def with_table(call: KernelCall, table: npt.NDArray[np.int8]) -> Mapping[str, in
 
 
 def copies_as_views(edit: Edit) -> None:
-    """Remove the copies of tensors that other calls read too (dense blocks, skip connections).
+    """Remove copies whose source can be placed inside their result, even if other calls read the source too (dense
+    blocks, skip connections).
 
-    All calls that write or read such a tensor then access a view of the copy's destination. The destination is then
-    live earlier, so this is an alternative to ``fold``: the fastest list that fits is compiled.
+    All calls that write or read the source then access a view of the copy's destination. A copy stays if its source
+    is no scratch or is copied only in part, if the channels of its result are not adjacent, or if a call updates the
+    source or overwrites it after the copy. The destination is then live earlier, so this is an alternative to
+    ``fold``: the fastest list that fits is compiled.
     """
     copies = [place for place in range(len(edit)) if edit[place].traits.function is Function.IDENTITY]
     _until_no_more(edit, copies, _without)

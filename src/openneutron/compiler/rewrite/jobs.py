@@ -54,8 +54,8 @@ aligned to it."""
 
 
 def is_product(call: KernelCall) -> bool:
-    """Return whether the call is a convolution or a fully connected layer of one group, a product of two activations, or a recurrent
-    layer."""
+    """Return whether the call is an int8 convolution or fully connected layer of one group, an int8 product of two
+    activations, or a recurrent layer (``RECURRENT``)."""
     if call.kernel == MATMUL or call.kernel in RECURRENT:
         return True
     return call.kernel in ("conv_2d_s8", "conv_2d_1x1_s8") and (

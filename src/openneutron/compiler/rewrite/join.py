@@ -73,7 +73,8 @@ _EXCHANGEABLE = ("zero_point", "multiplier", "shift")
 
 
 def join(edit: Edit) -> None:
-    """Join each pair of calls where only the second call reads the result of the first."""
+    """Join each pair of calls that a kernel of ``JOINED`` runs, if only the second call reads the result of the
+    first. Results of several rows are left alone."""
     for place, first in enumerate(edit.given.calls):
         if edit.find(place) is not first or first.kernel not in _FIRST:
             continue
@@ -151,7 +152,8 @@ _EMPTY = np.zeros(0, np.int8)
 
 
 def join_excitations(edit: Edit) -> None:
-    """Join the mean of each image and the two layers after it."""
+    """Join the mean of each image and the two layers after it, with the look-ups that follow the layers. A mean of
+    several images is left alone."""
     parts = rows.KERNEL_BY_NAME[KERNEL].traits.parts
     for place, call in enumerate(edit.given.calls if parts else ()):
         if call.kernel != parts[0].kernel or call.views["input"].extents[0] != 1:
@@ -278,10 +280,11 @@ def _call(edit: Edit, found: Sequence[int | None]) -> KernelCall:
 
 
 def in_two_passes(edit: Edit, again_from_bytes: int | None = None) -> None:
-    """Compute each norm over all rows in two passes.
+    """Compute each norm over all rows in two passes, if it has one batch and several rows. A call directly after the
+    norm is joined to the second pass if only this call reads the norm's result and a kernel runs both.
 
-    The call before a norm is computed again for the second pass if its result has at least ``again_from_bytes`` and
-    only the norm reads it; None: it is never computed again.
+    The call before a norm is computed again for the second pass if its result has at least ``again_from_bytes``, only
+    the norm reads it, and the call can be repeated (``_before``); None: it is never computed again.
     """
     ahead: dict[int, list[KernelCall]] = {}
     instead: dict[int, list[KernelCall]] = {}
@@ -537,12 +540,13 @@ _STRIDES = ("stride_h", "stride_w")
 
 
 def chain(edit: Edit, last_first: bool = True) -> None:
-    """Chain each pair of calls where only the second call reads the result of the first.
+    """Chain each pair of calls that a kernel of ``CHAINED`` runs, if only the second call reads the result of the
+    first. Calls over images and calls with strides are left alone.
 
-    Chained kernels that are parts of larger ones are made first, so that the larger ones can follow. ``last_first``: of
-    two pairs that share a call, the last pair is chained; otherwise the first pair. A normalization between two
-    feed-forward blocks is then chained to the block before it, whose call has the block's input and the residual sum's
-    operand in memory. Otherwise it is chained to the block after it, whose call has one tensor.
+    Chained kernels that are parts of larger ones are made first, so that the larger ones can follow. ``last_first``:
+    of two pairs that share a call, the last pair is chained; otherwise the first pair. A normalization between two
+    feed-forward blocks is then chained to the block before it, whose call has the block's input and the residual
+    sum's operand in memory. Otherwise it is chained to the block after it, whose call has one tensor.
     """
     places = range(len(edit))
     for kernels in ({kernel for kernel in CHAINED.values() if kernel in _PARTS}, set(CHAINED.values())):

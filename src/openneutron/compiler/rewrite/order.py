@@ -172,9 +172,12 @@ def order_of_least_sum(flow: Flow, peak_bytes: int) -> tuple[int, ...] | None:
 
 
 def order_by_depth(flow: Flow) -> tuple[int, ...]:
-    """Return an order in which each call directly precedes its first reader, after the longest chain of calls that this reader needs.
+    """Return an order that goes through one chain of calls after the other: first the call that ends the longest
+    chain, preceded by all calls that it needs, then the call that ends the next longest one. Of the calls that one
+    call needs, the one with the longest chain comes first.
 
-    Short branches of a long network, such as the features that a segmentation head joins at the end, are then computed last.
+    Short branches of a long network, such as the features that a segmentation head joins at the end, are then
+    computed last.
     """
     depth: list[int] = []
     for needed in flow.before:
@@ -224,10 +227,12 @@ class _Done:
 
 
 def _search(flow: Flow, limit: int, by_peak: bool) -> tuple[int, ...] | None:
-    """Return the best order with at most ``limit`` live bytes, or None if the search finds none.
+    """Return the best order with at most ``limit`` live bytes, or None if the search finds none. With ``by_peak``,
+    the best order has the smallest peak, and among equal peaks the smallest sum of live bytes over all calls;
+    otherwise it has the smallest sum.
 
-    A level holds sets of the same number of calls, each with its best order. The next level has the sets with one more
-    call.
+    A level holds sets of the same number of calls, each with its best order. The next level has the sets with one
+    more call.
     """
     count = len(flow.before)
     followers: list[list[int]] = [[] for _ in range(count)]

@@ -124,14 +124,15 @@ def of_channels(packing: Packing, constant: Constant, first: int, end: int) -> C
 
 
 def exchanged(packing: Packing, constant: Constant) -> Constant:
-    """Return the constant with rows and columns exchanged."""
+    """Return the constant with rows and columns exchanged. Constants without rows and columns are returned unchanged."""
     if isinstance(constant, Maps):
         return replace(constant, rows=constant.cols, cols=constant.rows)
     return constant.swapaxes(1, 2) if packing in _WINDOWS and isinstance(constant, np.ndarray) else constant
 
 
 def are_equal(one: Constant, other: Constant) -> bool:
-    """Return whether two constants have the same shape and values."""
+    """Return whether two constants are of the same kind and have the same shape and values. ``JobWeights`` must also
+    have the same form (release, sizes and group)."""
     if isinstance(one, Maps) and isinstance(other, Maps):
         return np.array_equal(one.rows, other.rows) and np.array_equal(one.cols, other.cols)
     if isinstance(one, JobWeights) and isinstance(other, JobWeights):

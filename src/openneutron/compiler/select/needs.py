@@ -451,7 +451,8 @@ def reads_along(call: KernelCall, name: str, axis: int) -> Reads | None:
 
 
 def row_needs(call: KernelCall, name: str) -> RowNeeds | None:
-    """Return the rows of the input view ``name`` that the output rows of a call need; None if any output row may need all of them."""
+    """Return the rows of the input view ``name`` that the output rows of a call need. Return None if any output row
+    may need all of them, or if all rows of the view are the same row (broadcasting)."""
     reads, view = reads_along(call, name, 1), call.views[name]
     if reads is None or (view.pitches[1] == 0 and view.extents[1] > 1):
         return None

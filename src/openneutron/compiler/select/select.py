@@ -100,7 +100,7 @@ def calls_of_nodes(legal: Graph, known: Mapping[str, list[KernelCall]] = Mapping
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The first node for which the compiler has no kernel calls: the name of its first output, and the reason."""
+    """A node that this compiler or another converter refuses: the name of its first output, and the reason."""
 
     result: str
     reason: str

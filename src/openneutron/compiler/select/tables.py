@@ -607,8 +607,8 @@ INTERPOLATED = tuple(_TRANSFORMS)
 def sigmoid_table() -> npt.NDArray[np.uint16]:
     """Return LiteRT's table of the sigmoid of 0, 1/24 ... 255/24, with 16 fractional bits.
 
-    Each entry is raised by half of the error that linear interpolation has in the middle between two entries. The last entry also
-    applies to all larger values.
+    Each entry but the last is raised by half of the error that linear interpolation has in the middle between two
+    entries. The last entry is 65535, and also applies to all larger values.
     """
     places = np.arange(256.0)
     values, middles, after = (_sigmoid((places + offset) / 24) * 2**16 for offset in (0, 0.5, 1))

@@ -126,7 +126,8 @@ def record(kind: type[Record], facts: Any) -> Record:
     """Return an instance of the dataclass ``kind`` with the values that ``facts`` has for its fields. ``facts`` comes
     from JSON: lists become tuples.
 
-    Raises TypeError where a field is unknown, missing, or of another type than the dataclass states.
+    Raises TypeError where a field is unknown, is missing and has no default, or is of another type than the dataclass
+    states. Raises ValueError where an enumeration has no such value.
     """
     key: Any = kind
     wanted = _types(key)
@@ -183,13 +184,15 @@ _TEMPORARY = re.compile(rf"\.[0-9a-f]{{{files.SHORT}}}\.\w+")
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """The entries in a folder. Files of other names in it are left alone."""
+    """The entries in a folder. Files of other names in it are left alone. Temporary files of the cache that are older
+    than ``ABANDONED_SECONDS`` are removed."""
 
     folder: Path
     limit_bytes: int = LIMIT_BYTES
 
     def get(self, kind: str, key: str) -> bytes | None:
-        """Return the content of an entry; None where the entry is absent or damaged.
+        """Return the content of an entry, and mark the entry as just used. Return None where it is absent, damaged or
+        can't be read.
 
         Args:
             kind: What the entry is, a word.

@@ -44,7 +44,7 @@ class Conversion:
 
 
 class Converter(Protocol):
-    """A converter turns a graph of LiteRT's int8 operators into exactly one NeutronGraph."""
+    """A converter turns a graph of LiteRT's quantized operators into exactly one NeutronGraph."""
 
     name: str
 
@@ -96,7 +96,8 @@ class OpenConverter:
         kernel_selection: bool = False,
         trial: Trial | Prepared | None = None,
     ) -> Conversion:
-        """Compile the graph. Raises as ``compile_graph`` does."""
+        """Compile the graph, or take the result from the cache of the running compile. Raises as ``compile_graph``
+        does. With ``kernel_selection``, it also raises InvalidOptionError for a target whose host links no kernels."""
 
         if kernel_selection:
             check_target(options.target)

@@ -73,8 +73,9 @@ class _Answer:
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """The input of one call of NXP's converter. Two questions are equal if their keys are, which depend on all fields
-    and on the installed SDK."""
+    """The input of one call of NXP's converter. Two questions are equal if their keys are. The key depends on the
+    model, the request, the version of Python and the installed SDK, but not on ``seconds``, the time after which the
+    call is stopped."""
 
     key: str
     model: bytes = field(compare=False, repr=False)
@@ -227,7 +228,8 @@ def _no_model(graph: Graph, answer: _Answer, options: CompileOptions) -> Convert
 
 
 def _key(model: bytes, request: Mapping[str, Any]) -> str:
-    """Return the key of a question: a hash of the model, the options, and the names, sizes and times of the SDK's files."""
+    """Return the key of a question: a hash of the model, the request, the versions of Python and of the SDK, and the
+    paths, sizes and times of the SDK's files."""
     digest = Digest(EIQ, json.dumps(request, sort_keys=True), release(), sys.version)
     spec = importlib.util.find_spec(PACKAGE)
     for folder in [] if spec is None else spec.submodule_search_locations or []:
@@ -259,7 +261,8 @@ def _answer(question: _Question) -> _Answer:
 
 
 def _asked(question: _Question) -> _Answer:
-    """Call the converter in a child process. Raises InvalidOptionError where the child refuses an option."""
+    """Call the converter in a child process. Raises InvalidOptionError where the SDK does not know the target or a
+    flag."""
     with tempfile.TemporaryDirectory(prefix="openneutron-eiq-") as name:
         folder = Path(name)
         request = {**question.request, "search_path": [str(Path(place).absolute()) for place in sys.path]}
@@ -282,8 +285,8 @@ def _asked(question: _Question) -> _Answer:
 
 
 def _run(folder: Path, output: IO[bytes], seconds: int) -> int | None:
-    """Run the child process in ``folder``. Return its exit code; None where it was stopped with its own children after
-    this time."""
+    """Run the child process in ``folder``, and at its end kill the processes that it has left running. Return its
+    exit code; None where it was stopped because it took longer than ``seconds``."""
     child = subprocess.Popen(
         [sys.executable, "-P", str(CHILD), str(folder)],
         cwd=folder,

@@ -189,8 +189,9 @@ class Release:
         return operator_title(node) in self.operators
 
     def broken_limit(self, graph: Graph, node: Node) -> str | None:
-        """Return the published limit that a node breaks, in words; None where it keeps to all, or its operator is not
-        listed."""
+        """Return the first published limit that a node breaks, in words. The types of the release count as limits of
+        all tensors of the node that are not constants. None is returned where the node keeps to all limits, or its
+        operator is not listed."""
         if not self.lists(node):
             return None
         carried = [name for name in (*node.inputs, *node.outputs) if name is not None and not graph[name].is_constant]
@@ -211,8 +212,8 @@ def names() -> tuple[str, ...]:
 
 @cache
 def get(name: str) -> Release:
-    """Return a release: by its whole name, or by the first numbers of it, of which the newest is taken (3.1: 3.1.3). Raises
-    InvalidOptionError for an unknown one."""
+    """Return a release by its name. If ``name`` has only the first numbers of names, the newest of these releases is
+    returned: 3.1.3 for 3.1. Raises InvalidOptionError where no release has such a name."""
     fits = [each for each in names() if each == name or each.startswith(f"{name}.")]
     if not fits:
         raise InvalidOptionError(

@@ -178,8 +178,12 @@ MOST_DIGITS = 5
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The sample files in a folder with their labels, in the order of classes and names. ``kind`` is the kind of the
-    files. ``classes`` are the class names by label; it is empty for a folder without class folders."""
+    """The sample files in a folder with their labels.
+
+    ``kind`` is the kind of the files. Files are in the order of classes and names; files with labelled boxes
+    (``has_boxes``) are in the order of their annotations. ``classes`` are the class names by label; it is empty for a
+    folder without class folders and without labelled boxes.
+    """
 
     folder: Path
     kind: str
@@ -193,11 +197,12 @@ def listing(folder: Path, option: str) -> Listing:
 
     The files are in the folder itself, or each folder in it is a class, with files at any depth. If there is a
     ``classes.txt``, the label of a class is the place of its line there. Otherwise, if all class folders are named by
-    whole numbers, the labels are these numbers. Otherwise they are the places of the names in their order, as with
-    torchvision's ``ImageFolder``. Names that begin with a dot or two underscores are ignored.
+    different whole numbers of at most ``MOST_DIGITS`` digits, the labels are these numbers. Otherwise they are the
+    places of the names in their order, as with torchvision's ``ImageFolder``. Names that begin with a dot or two
+    underscores are ignored.
 
-    Raises InvalidOptionError where there are no files, both files and class folders, empty class folders, or several
-    kinds of files.
+    Raises InvalidOptionError where there are no files, files both in the folder and in folders inside it, empty class
+    folders, several kinds of files, or class folders without a line in ``classes.txt``.
     """
     try:
         flat = [entry for entry in _entries(folder) if entry.suffix.lower() in SUFFIXES and entry.is_file()]
@@ -279,8 +284,9 @@ PROCESSED = ("pixel_values", "input_values", "input_features")
 
 
 def as_array(value: Any) -> np.ndarray:
-    """Return a value as an array. The value is a tensor, an array or a number, or the result of a Hugging Face
-    processor: a dict with a name of PROCESSED or with a single entry, or a list of one item.
+    """Return a value as an array. The value is a tensor, an array, a number, or nested lists of numbers with rows of
+    equal lengths. It can also be the result of a Hugging Face processor: a dict with a name of PROCESSED or with a
+    single entry, or a list of one item.
 
     Raises UnusableError for anything else.
     """
@@ -315,8 +321,12 @@ class OwnSteps:
     option: str
 
     def __call__(self, value: Any, name: str) -> np.ndarray:
-        """Return the model's input for the content of the file ``name``. Raises UnusableError where the function's
-        result does not fit the model, and InvalidOptionError where the function raises."""
+        """Return the model's input for a picture or a sound. ``name`` is the name of its file or item in messages.
+
+        Raises UnusableError where the function's result does not fit the model. Raises InvalidOptionError where a
+        function that is given as ``file.py:function`` raises; exceptions of a function that is given as an object are
+        not converted.
+        """
         if self.named is None:
             result = self.call(value)
         else:
@@ -414,7 +424,8 @@ def source(
         inputs: The model's inputs.
         preprocess: The steps from a picture or sound to the model's input: a text (``Preprocess``), ``file.py:function``, or a function.
         sample_rate: The rate in Hz that WAV files are resampled to; None: as they are.
-        limit: At most so many samples, evenly spread over all of them.
+        limit: At most so many samples, evenly spread over all of them; the first ones of a loader without a known
+            length. None: all.
         option: The option that messages name, ``calibration`` or ``--calibration``.
 
     Returns:
@@ -423,7 +434,8 @@ def source(
     Raises:
         InvalidOptionError: The source does not exist, has no samples, or has samples that don't fit the model: the message
             names the first three files, with the number of the others.
-        MissingToolError: Pictures are given and Pillow is not installed, or the resampling takes SciPy.
+        MissingToolError: Pictures are given and Pillow is not installed, a WAV file must be resampled and SciPy is
+            not installed, or a data.yaml is given and PyYAML is not installed.
 
     >>> import numpy as np
     >>> found = source([np.zeros((2, 2)), np.ones((1, 2))], [ModelInput((1, 2), np.dtype("float32"))])
@@ -492,8 +504,12 @@ class Asked:
         return getattr(self.steps, "__qualname__", type(self.steps).__name__)
 
     def listed(self) -> Listing | None:
-        """Return the files of a folder; None where the source is no folder. Raises InvalidOptionError where there are
-        no samples, or the preprocessing is not for these files."""
+        """Return the files of a folder, or the pictures of COCO's annotations or of a data.yaml. None is returned
+        where the source is a loader, or a ``.npy`` or ``.npz`` file.
+
+        Raises InvalidOptionError where the path is no source of samples, there are no samples, or the preprocessing
+        is not for these files. Raises MissingToolError where a package that reads the files is not installed.
+        """
         if not isinstance(self.given, Path):
             self._refuse_rate("items of a loader")
             return None
@@ -705,8 +721,9 @@ def _mono(values: np.ndarray) -> np.ndarray:
 
 
 def in_colors(given: Any, preprocess: Any, color: str) -> Any:
-    """Return a preprocessing with the order of colors ``color``, ``rgb`` or ``bgr``, where it is for a folder of pictures and gives no
-    color itself."""
+    """Return the preprocessing with a step ``color`` in front, if ``color`` is not ``rgb``, the source is a folder of
+    pictures, and the preprocessing is None or a text of steps without a color. Otherwise the preprocessing is
+    returned unchanged."""
     if (
         color == COLORS[0]
         or callable(preprocess)

@@ -26,10 +26,12 @@ Labelled = tuple[tuple[str, ...], list[tuple[Path, Boxes]]]
 
 
 def labelled(path: Path, option: str) -> Labelled | None:
-    """Return the pictures of a folder with COCO's annotations, of such a file, or of a data.yaml; None for anything else.
+    """Return the class names, and the pictures with their labelled objects, of a folder with COCO's annotations, of
+    such a file, or of a data.yaml; None for anything else.
 
-    The annotations of a folder are a ``.json`` in it or in its folder ``annotations``. Raises InvalidOptionError where there are several,
-    and for annotations that can't be used.
+    The annotations of a folder are a ``.json`` in it or in its folder ``annotations``. If there are several, the only
+    one whose name begins with ``instances`` is read. Raises InvalidOptionError where it is unclear which one to read,
+    and for annotations that can't be used. Raises MissingToolError for a data.yaml where PyYAML is not installed.
     """
     if path.suffix in (".yaml", ".yml"):
         return _of_yaml(path, option)
@@ -131,9 +133,12 @@ def _pictures(place: Path) -> Iterator[Path]:
 
 
 def _of_text(picture: Path, classes: int) -> Boxes:
-    """Return the objects of a picture: lines of a class, and a centre and a size or the points of an outline, as shares of the picture's size.
+    """Return the objects of a picture from its text file. Each line has the number of a class, and then a centre and
+    a size, or the points of an outline, as shares of the picture's width and height.
 
-    The text file is in the folder ``labels`` in the place of the last ``images``; without the file the picture has no objects."""
+    The path of the text file has the folder ``labels`` in the place of the last ``images``. Without the file the
+    picture has no objects. Raises UnusableError for a line of another form.
+    """
     parts = list(picture.parts)
     for place in range(len(parts) - 1, -1, -1):
         if parts[place] == "images":

@@ -56,7 +56,8 @@ class Preprocess:
     1. The picture is converted to ``color``: ``rgb``, ``bgr``, or ``gray`` (``(299 R + 587 G + 114 B) / 1000``). By default it
        is that of the model's channels: gray for 1, RGB for 3, RGBA for 4.
     2. ``resize=256`` makes the shorter side 256 pixels; the longer one keeps the ratio, rounded down. ``resize=240x320`` is a
-       height and a width. ``interpolation`` is Pillow's filter.
+       height and a width. ``interpolation`` is Pillow's filter for ``resize`` and ``letterbox``, ``bilinear`` by
+       default.
     3. ``crop=224`` or ``crop=224x288`` takes the centre; an odd pixel is rounded to the even place.
     4. ``letterbox=640`` or ``letterbox=384x640``, in the place of ``resize`` and ``crop``, makes the picture as large as fits with its
        ratio of sides, in the centre of a gray frame, as detectors take it (``Letterbox``).
@@ -65,8 +66,8 @@ class Preprocess:
     sound at its end and fills a shorter one with zeros.
 
     For both, in float32: the value times ``scale``, minus ``mean``, divided by ``std``. ``mean`` and ``std`` have one number,
-    or one for each channel. The values of a picture are 0 to 255 and its default scale is 1/255; those of a sound are
-    -1 to 1 and its default scale is 1.
+    or one for each channel. The values of a picture are 0 to 255. Its default scale is 1/255, or 1 for a model input
+    of integers without a scale. The values of a sound are -1 to 1 and its default scale is 1.
 
     >>> str(Preprocess.parse("crop=32, resize=40, mean=0.5"))
     'resize=40,crop=32,mean=0.5'
@@ -89,7 +90,8 @@ class Preprocess:
 
     @classmethod
     def parse(cls, text: str, option: str = "--preprocess") -> Preprocess:
-        """Return the steps of a text. Raises InvalidOptionError for an unknown step or an unusable value."""
+        """Return the steps of a text. Raises InvalidOptionError for an unknown step, an unusable value, a step that
+        is given twice, or steps that exclude each other."""
         values: dict[str, object] = {}
         for part in filter(None, (part.strip() for part in text.split(","))):
             name, _, value = (word.strip() for word in part.partition("="))
@@ -197,7 +199,8 @@ class SoundSteps:
 
     @classmethod
     def of(cls, steps: Preprocess, wanted: ModelInput, rate: int | None, option: str) -> SoundSteps:
-        """Return the steps. Raises InvalidOptionError where the input is no sound."""
+        """Return the steps. Raises InvalidOptionError where the model's input is no sound, or where mean, std or
+        color don't fit its channels."""
         if len(wanted.shape) not in (2, 3) or wanted.shape[0] != 1:
             raise InvalidOptionError(
                 f"{option}: WAV files are for a model that takes [1, values] or [1, channels, values]; this one takes {wanted}. Give a "

@@ -33,7 +33,12 @@ class PythonFunction:
         return f"{self.path.name}:{self.name}"
 
     def check(self, error: type[OpenNeutronError] = InvalidModelError) -> None:
-        """Check, without running the file, that the file's text defines the name. Raises ``error`` where it does not."""
+        """Check, without running the file, that it defines the name. Raises ``error`` where the file is no Python
+        file, or can't define the name.
+
+        A file that may define further names at run time is accepted, for instance one with a wildcard import or a
+        call of ``exec``.
+        """
         try:
             tree = ast.parse(self.path.read_bytes())
         except SyntaxError as fault:
@@ -70,7 +75,7 @@ class PythonFunction:
 
     def run(self, call: Callable[[], Any], purpose: str, error: type[OpenNeutronError] = InvalidModelError) -> Any:
         """Return the result of a call of the user's code. Raises ``error`` where the code raises, with the line that
-        raised."""
+        raised. An OpenNeutronError or KeyboardInterrupt of the code is passed on unchanged."""
         try:
             with _search(self.path.resolve().parent):
                 return call()
@@ -138,7 +143,8 @@ def _module_name(path: Path) -> str:
 
 @contextmanager
 def _search(folder: Path) -> Iterator[None]:
-    """Add the file's folder to the end of the module search path: a file named re.py then hides no installed module."""
+    """Keep the file's folder at the end of the module search path while the block runs. At the end of the path, a
+    file named re.py hides no installed module."""
     sys.path.append(str(folder))
     try:
         yield

@@ -123,7 +123,8 @@ class Sample:
 
 
 class Reader(Protocol):
-    """The interface that reads the samples of a source. Nothing is read before a sample is asked for."""
+    """The interface that reads the samples of a source. Values are read when a sample is asked for. Headers of files,
+    and whole ``.npz`` files, are read before, when the reader is made."""
 
     @property
     def count(self) -> int | None:
@@ -143,13 +144,13 @@ class Reader(Protocol):
 class Source:
     """Samples in a fixed order, each read when it is asked for.
 
-    Iteration reads one sample after the other. ``source[5]`` is one sample, ``source[100:200]`` a source of a hundred:
-    a shard. Two sources of the same arguments have the same samples, so each process can open a source and take its
-    shard.
+    Iteration reads one sample after the other. ``source[5]`` is one sample, ``source[100:200]`` a source of a
+    hundred: a shard. Two sources of the same arguments have the same samples, so each process can open a source and
+    take its shard.
 
-    ``classes`` has the class names by label, and is empty without class folders. ``preprocessing`` is the steps from a
-    file to its sample as text, and is empty where a sample is used as stored. ``places`` are the chosen samples; None:
-    all.
+    ``classes`` has the class names by label. They come from class folders, from annotations of boxes, or from the
+    field ``classes`` of a dataset; without any of these it is empty. ``preprocessing`` is the steps from a file to
+    its sample as text, and is empty where a sample is used as stored. ``places`` are the chosen samples; None: all.
     """
 
     name: str
@@ -192,8 +193,9 @@ class Source:
         return found
 
     def limited(self, limit: int | None) -> Source:
-        """Return a source of at most ``limit`` samples, evenly spread over all samples, so that each class folder is
-        represented. Where the number of samples is unknown, take the first ones."""
+        """Return a source of at most ``limit`` samples, evenly spread over all samples; class folders are then
+        represented about in proportion to their sizes. Where the number of samples is unknown, take the first ones.
+        Without a limit, or with no more samples than the limit, the same source is returned."""
         total = self.count
         if limit is None or (total is not None and total <= limit):
             return self

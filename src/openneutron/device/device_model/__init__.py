@@ -51,7 +51,9 @@ class Counts(Structure):
 
     @property
     def violations(self) -> int:
-        """The number of jobs' ranges whose bytes the CPU and the NPU did not see alike."""
+        """Return the number of violations of cache maintenance: ranges that the NPU did not read as the CPU wrote
+        them, results that share cache lines with bytes that the CPU wrote and did not clean, and ranges in a call
+        that are not those of the header."""
         return int(self.not_cleaned + self.shared_lines + self.wrong_ranges)
 
 
@@ -64,11 +66,11 @@ class Buffer:
 
 
 class DeviceModel:
-    """The device model of this process; its options and counts are the process's own.
+    """The model of the NPU in this process. All objects of this class share it, with its options and its counts.
 
-    ``options`` are set on creation; an option that is not given has its default. As a context manager the model releases
-    its buffers at the end, and all options have their defaults again. Raises InvalidOptionError for an unknown option and MissingToolError where the library was not
-    built.
+    ``options`` are set on creation; an option that is not given has its default. The counts are set to 0. As a
+    context manager the object releases its buffers at the end, and all options have their defaults again. Raises
+    InvalidOptionError for an unknown option or value, and MissingToolError where the library was not built.
     """
 
     def __init__(self, **options: str | int) -> None:
@@ -148,7 +150,7 @@ class DeviceModel:
         return text.decode()
 
     def reset(self) -> None:
-        """Set the counts to 0."""
+        """Set the counts to 0, and clear the texts of the last violation and the last refusal."""
         self._library.neutron_device_model_reset()
 
     def _require(self, step: str, error: int) -> None:

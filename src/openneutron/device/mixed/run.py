@@ -67,8 +67,9 @@ class Times:
 class FileSimulator:
     """A ``.tflite`` file, ready to run.
 
-    Raises InvalidModelError where the file is damaged. Raises InvalidProgramError or DriverError where a NeutronGraph
-    in the file is damaged.
+    Raises InvalidModelError where the file is damaged, or where operators that share variables or tables are both
+    before and after a NeutronGraph: each part of the file runs in an interpreter of its own. Raises
+    InvalidProgramError or DriverError where a NeutronGraph in the file is damaged.
     """
 
     def __init__(self, data: bytes | Path) -> None:
@@ -113,11 +114,11 @@ class FileSimulator:
             )
 
     def run(self, inputs: Sequence[np.ndarray], times: Times | None = None) -> list[np.ndarray]:
-        """Return the outputs in the file's order, with the types and shapes that the file states. The times of the run
-        are added to ``times``.
+        """Return the outputs in the file's order, with the types and shapes that the file states. The times of the
+        run are added to ``times``.
 
         Raises InvalidOptionError for a wrong count, shape or type of inputs. Raises InvalidModelError where LiteRT
-        can't run an operator on the CPU, or crashes.
+        can't run an operator on the CPU, or crashes, and where a NeutronGraph does not fit the sizes of its tensors.
         """
         self._check(inputs)
         values = {self._index[tensor.name]: value for tensor, value in zip(self.inputs, inputs, strict=True)}

@@ -43,10 +43,11 @@ choice."""
 
 
 def folded(model: LiteRTModel) -> LiteRTModel:
-    """Return the model with constants in place of known shapes and of operators that read only constants.
+    """Return the model with constants in place of known shapes and of operators that read only constants. The results
+    of such operators become constants only if the NPU reads their type and their size is worth storing.
 
-    The same model is returned where nothing can be folded, or where LiteRT, in a child process, can't run these
-    operators.
+    If LiteRT, in a child process, can't run the operators, only known shapes are replaced. The same model is returned
+    where nothing is replaced.
     """
     model = with_known_shapes(model)
     graph = model.graph

@@ -89,8 +89,9 @@ class TraceConfig(Structure):
 
 
 def npu_driver() -> str:
-    """Return the library that computes matrix products on the NPU: NXP's on aarch64, where a program never runs without it unless the
-    user chooses so, and the model of the NPU on other computers."""
+    """Return the name or path of the library that computes matrix products on the NPU. On aarch64 it is NXP's driver;
+    on other computers it is the model of the NPU. A user chooses another library by the environment variable
+    OPENNEUTRON_NEUTRON_DRIVER."""
     # Imported here, since a compile that runs nothing does not need it.
     from openneutron.device.device_model import LIBRARY as MODEL
 
@@ -100,6 +101,7 @@ def npu_driver() -> str:
 @cache
 def library() -> ctypes.CDLL:
     """Return the driver, loaded and initialised. Its symbols are global, so that the ExecuTorch delegate finds them.
+    The environment variable OPENNEUTRON_NEUTRON_DRIVER is set to ``npu_driver()`` if it is not set.
 
     Raises MissingToolError where the package was not built, or the library can't be loaded.
     """
@@ -253,11 +255,12 @@ class Simulator:
     A program with state keeps the state from run to run, until ``reset``. Two simulators of one program have separate
     states.
 
-    ``threads`` is the number of threads that compute each kernel call together; None: that of the environment variable
-    OPENNEUTRON_THREADS, or 1. The results do not depend on it.
+    ``threads`` is the number of threads that compute each kernel call together; None: that of the environment
+    variable OPENNEUTRON_THREADS, or 1. The results do not depend on it.
 
-    Raises InvalidProgramError or DriverError where the program is not sound, MissingToolError where the driver was not
-    built, InvalidOptionError where the number of threads is not 1 to ``MOST_THREADS``.
+    Raises InvalidProgramError or DriverError where the program is not sound, and InvalidOptionError where the number
+    of threads is not 1 to ``MOST_THREADS``. Raises MissingToolError where the driver was not built, or where the
+    program has matrix products on the NPU and the library for them, or its memory, is missing.
     """
 
     def __init__(self, program: Program, *, timeout_seconds: int = 0, threads: int | None = None) -> None:
@@ -311,9 +314,10 @@ class Simulator:
             self._shared = None
 
     def _share_memory(self) -> None:
-        """Move weights and scratch to one buffer of the NPU's own driver, which gives it the matrix products of a program.
+        """Move weights and scratch to one buffer of the library that computes matrix products on the NPU, so that the
+        library can read and write them.
 
-        Raises MissingToolError where there is no such driver or not so much contiguous memory.
+        Raises MissingToolError where there is no such library or not so much contiguous memory.
         """
         if self._driver.neutron_host_jobs_open():
             raise MissingToolError(f"matrix products: {self._driver.neutron_host_jobs_problem().decode()}.")
@@ -340,8 +344,9 @@ class Simulator:
         """Return the bytes of each output. ``inputs`` are arrays of any dtype and shape; the bytes of each must fill
         the program's input.
 
-        ``trace`` is called after every kernel call. An exception of ``trace`` is raised here once the run has ended.
-        Raises ValueError for a wrong number of inputs, a wrong size, or a simulator that is closed.
+        ``trace`` is called after every kernel call. After an exception of ``trace`` it is not called any more, and
+        the exception is raised here once the run has ended. Raises ValueError for a wrong number of inputs, a wrong
+        size, or a simulator that is closed, and DriverError where the driver reports an error.
         """
         if not self._handle:
             raise ValueError("simulator: it is closed; make a new one.")
@@ -374,7 +379,8 @@ class Simulator:
         return outputs
 
     def timed(self, inputs: Sequence[np.ndarray]) -> tuple[list[Bytes], list[CallTime]]:
-        """Return the outputs as ``run`` does, and the host's time of each kernel call. Raises as ``run`` does."""
+        """Return the outputs as ``run`` does, and the host's time of each kernel call. Raises ValueError for a wrong
+        number or size of inputs, and DriverError for a simulator that is closed."""
         sources = self._input_bytes(inputs)
         outputs = [np.zeros(binding["size"], np.uint8) for binding in self.microcode.outputs]
         stops: list[tuple[int, int]] = []

@@ -124,9 +124,10 @@ def analysed(
     metric: Metric | None = None,
 ) -> AccuracyReport:
     """Return the accuracy of all layers over the samples. ``total`` is the number of samples, for the display of
-    progress. Without ``metric``, the default metric for the first sample's label is measured.
+    progress. Without ``metric``, the default metric for the first sample's label is measured; without a label, none.
 
-    An interrupt ends the analysis; the report then covers the samples before it.
+    An interrupt ends the analysis; the report then covers the samples before it. An interrupt in the first sample is
+    raised as KeyboardInterrupt.
     """
     analysis = Analysis(lanes)
     complete = True
@@ -203,8 +204,8 @@ def _others(tensor: torch.Tensor, axis: int) -> tuple[int, ...]:
 
 
 def usable(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor with zeros for infinities and for values beyond ``LARGEST_SIGNAL``, such as the fillers of masks.
-    These carry no signal."""
+    """Return a tensor with zeros for infinities, NaN, and values beyond ``LARGEST_SIGNAL``, such as the fillers of
+    masks. These carry no signal."""
     tensor = torch.nan_to_num(tensor.detach(), 0.0, 0.0, 0.0)
     return torch.where(tensor.abs() <= LARGEST_SIGNAL, tensor, torch.zeros(()))
 
@@ -215,8 +216,8 @@ def power(tensor: torch.Tensor) -> float:
 
 
 def difference(real: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """Return the noise in ``other``: its difference from the float values, and zero where the float value is infinite
-    or a filler."""
+    """Return the noise in ``other``: its difference from the float values, and zero where the float value is
+    infinite, NaN or a filler."""
     real = real.detach()
     known = real.isfinite() & (real.abs() <= LARGEST_SIGNAL)
     return torch.where(known, torch.nan_to_num(other) - torch.nan_to_num(real), torch.zeros(()))
@@ -405,8 +406,9 @@ def _place(where: torch.Tensor) -> str:
 
 
 def _of_channels(pairs: Pairs) -> Iterator[PartAccuracy]:
-    """Yield the accuracy of groups of neighbouring channels with similar ranges. Yield nothing if no axis has between 2
-    and ``MOST_GROUPS`` groups."""
+    """Yield the accuracy of groups of neighbouring channels with similar ranges. The channels are those of axis 1 or
+    of the last axis: the first of the two that has between 2 and ``MOST_GROUPS`` groups. Yield nothing if neither
+    has, if the result has less than three axes, or if there are too many channels or too few values for a comparison."""
     shape = pairs[0][0].shape
     for axis in dict.fromkeys((1, len(shape) - 1)) if len(shape) > 2 else ():
         extent = shape[axis]

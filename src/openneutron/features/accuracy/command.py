@@ -100,8 +100,11 @@ def show_accuracy(
 def _repair(
     asked: GivenModel, data: str | None, target_db: float, result: Path | None, as_json: bool, quiet: bool
 ) -> None:
-    """Search measures, write the quantization file, and show the gains and costs. Raises InvalidOptionError where the
-    measures do not reach ``target_db``, and KeyboardInterrupt after an interrupt."""
+    """Search measures, write the quantization file, and show the gains and costs. Without a measure, the file is
+    written only if the target is reached.
+
+    Raises InvalidOptionError where the measures do not reach ``target_db``, and KeyboardInterrupt after an interrupt.
+    """
     path = result or Path(f"{asked.source.name}_quantization.json")
     journal = path.with_name(f"{path.name}.journal")
     files.check(path)

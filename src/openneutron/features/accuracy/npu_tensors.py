@@ -81,8 +81,8 @@ def _arranged(stored: np.ndarray, value: Value) -> torch.Tensor:
 def observed(
     partitions: Iterable[CompiledPartition], quantized: GraphModule, inputs: ModelInputs, target: Target
 ) -> list[Observed]:
-    """Return the partitions whose tensors can be read. A partition is left out if it is unclear which nodes its inputs
-    are; PyTorch computes its values."""
+    """Return the partitions whose tensors can be read, compiled for this. A partition is left out if it is unclear
+    which nodes its inputs are, or if no tensor of it is known as a node; PyTorch computes its values."""
     partitions = list(partitions)
     names = _names(quantized, inputs)
     places = _places(partitions, quantized, names)
@@ -164,7 +164,7 @@ def _places(
 
 
 def _source(part: CompiledPartition, number: int, quantized: GraphModule, names: Mapping[str, Node]) -> Node | None:
-    """Return the node in the module of a partition's input; None if several nodes are possible."""
+    """Return the node in the module of a partition's input; None if no node or several nodes are possible."""
     item = lowered_of(part).inputs[number]
     tensor = part.graph[item.tensor]
     named = names.get(item.node.name)
@@ -192,11 +192,10 @@ def _programs(graph: Graph, places: Sequence[Place], target: Target) -> tuple[tu
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Twins:
-    """A quantized module (``quantize`` and ``dequantize`` nodes around operators), and the float module that it was
-    made from.
+    """A quantized module (``quantize`` and ``dequantize`` nodes around operators), and its float module.
 
-    An operator has the same name in both graphs. ``inputs`` are the example inputs. ``state`` has the values of the
-    buffers that the model changes before the first run, by name.
+    An operator has the same name in both graphs. ``inputs`` are the example inputs. ``state`` has the buffers that
+    the model changes, by name, with their values before the first run.
     """
 
     real: GraphModule

@@ -195,8 +195,9 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A measure that was chosen, with the ratios at the model's results before and after it. ``cost`` is the cost of
-    the model with this and all earlier measures; None for a measure that costs nothing at run time."""
+    """A measure that was chosen, with the ratios at the model's results before and after it, in dB. The ratios are
+    those of PyTorch's arithmetic, not those of the NPU as in RepairReport. ``cost`` is the cost of the model with
+    this and all earlier measures; None for a measure that costs nothing at run time."""
 
     measure: str
     before_db: float

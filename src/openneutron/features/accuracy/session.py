@@ -128,7 +128,8 @@ class Search:
         return known
 
     def run(self) -> float:
-        """Choose measures until the target is reached or no measure gains enough. Return the ratio with the chosen
+        """Choose measures until the target is reached or no measure gains enough. If the target is reached, measures
+        without which it is reached too are removed again, the last ones first. Return the ratio with the chosen
         measures, in dB."""
         now = self.ratio(self.options())
         for candidates in (self._free, self._observers, self._wide, self._float):
@@ -163,8 +164,8 @@ class Search:
                 yield Measure(f"{name}: observer {observer}", "layer_observers", (name, observer))
 
     def _wide(self) -> Iterator[Measure]:
-        """Yield a measure for each of the noisiest layers: int16 activations. Yield nothing if the target's programs
-        have no int16 operators."""
+        """Yield a measure for each of the noisiest layers that belongs to a module: int16 activations of this module.
+        Yield nothing if the target's programs have no int16 operators, or if all activations are in int16 already."""
         known = {name for name, _ in self.options().layer_activations}
         if not self.asked.request.options.takes_int16 or self.asked.request.quantization.activations == INT16:
             return
@@ -180,7 +181,8 @@ class Search:
             yield Measure(f"{name} in float", "keep_float", name, is_free=False)
 
     def _noisiest(self) -> list[Layer]:
-        """Return up to ``LAYERS_TRIED`` layers with the most noise at the results, the noisiest first."""
+        """Return up to ``LAYERS_TRIED`` layers with the most noise at the results, the noisiest first. Inputs of the
+        model and layers without noise at the results are left out."""
         both = self.asked.quantized_by(self.options()).twins()
         analysis = Analysis(Lanes.of(both))
         for call in self.calls[:RESULT_SAMPLES]:
@@ -207,8 +209,8 @@ def _ratio(both: Twins, calls: Sequence[ModelInputs]) -> float:
 
 def repaired(asked: Session, calls: Sequence[ModelInputs], target_db: float, journal: Path | None) -> RepairReport:
     """Return the report of a search for measures with these samples. ``journal`` is a file from which an interrupted
-    search continues; None for none. An interrupt ends the search, and the report has the best measures until
-    then."""
+    search continues, and which is deleted when the search completes; None for none. An interrupt during the search
+    ends it, and the report has the best measures until then."""
     settings = repr(
         (sorted(asked.request.quantization.to_file().items()), asked.request.delegation, asked.request.options.target)
     )
@@ -257,7 +259,8 @@ def repaired(asked: Session, calls: Sequence[ModelInputs], target_db: float, jou
 
 
 def _measured(asked: Session, calls: Sequence[ModelInputs]) -> tuple[float, Cost]:
-    """Compile the model. Return the ratio at the results on the simulated NPU in dB, and the costs of the program."""
+    """Compile the model. Return the ratio of signal to noise of its results on the simulated NPU against the float
+    model, in dB, and the cost of the program. The ratio is ``NOISELESS_DB`` if there is no noise."""
     both = asked.twins()
     program = compiled(both, asked)
     ready = lanes(both, program)
@@ -343,7 +346,7 @@ MOST_PICTURES = 16
 
 @dataclass(frozen=True, eq=False)
 class Session:
-    """A float model with its calibration samples and the options of its compile."""
+    """A model, float or quantized already, with its calibration samples and the options of its compile."""
 
     request: Request
     compile_module: Callable[..., Any]
@@ -376,8 +379,8 @@ class Session:
 
     @cached_property
     def is_quantized(self) -> bool:
-        """Return whether the model is quantized already. Raises InvalidOptionError for such a model if options of a
-        quantization are set."""
+        """Return whether the model is quantized already. Raises InvalidOptionError for such a model if ``keep_float``
+        or an option in ``MEASURES`` is set."""
         found = is_quantized(self.source)
         for option in (
             [name for name in ("keep_float", *MEASURES) if name in changed(self.request.quantization)] if found else []

@@ -248,10 +248,10 @@ class Detector:
         Args:
             outputs: The results: the boxes, and for the task ``segment`` the prototypes of masks, in any order.
             confidence: The least score; a program that suppresses has dropped what is below its own.
-            iou: The largest intersection over union of two boxes of a class.
+            iou: The largest intersection over union of two boxes of a class. It has no effect with ``has_boxes``.
             most: The largest number of objects.
             many_labels: An anchor gives a box for each class whose score suffices, as in the measurement of mean average precision;
-                otherwise it gives one of its best class.
+                otherwise it gives one of its best class. It has no effect with ``has_boxes``.
 
         Raises InvalidModelError where the results do not have the form that the metadata state.
         """
@@ -307,12 +307,15 @@ class Detector:
 
 
 def _is_last(images: np.ndarray) -> bool:
-    """Return whether the prototypes of masks are the last axis: in Ultralytics' networks their number is no extent of the masks."""
+    """Return whether the number of prototypes of masks is the last axis, as in [1, height, width, prototypes], and
+    not the second. This is so if the second and third axes are equal and the last one differs: masks are taken as
+    square, and their number is no extent of a mask in Ultralytics' networks."""
     return bool(images.shape[2] == images.shape[1] != images.shape[3])
 
 
 def _value(given: Any) -> Any:
-    """Return a value of metadata: files whose metadata are texts, such as ONNX's, have numbers, lists and dicts as Python writes them."""
+    """Return a value of metadata. A text is read as a Python literal, since some files, such as ONNX's, store
+    numbers, lists and dicts as text. A text that is no literal is returned unchanged."""
     if not isinstance(given, str):
         return given
     try:

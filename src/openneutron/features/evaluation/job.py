@@ -184,7 +184,7 @@ def real(tensor: Tensor, output: np.ndarray) -> np.ndarray:
 @contextmanager
 def one_thread(sides: Sequence[Side]) -> Iterator[None]:
     """Run PyTorch's operators on one thread in this context. With several threads, the order and so the rounding of
-    sums may differ."""
+    sums may differ. Nothing changes if all sides are ``.tflite`` files, which PyTorch does not run."""
     if all(side.suffix == TFLITE for side in sides):
         yield
         return

@@ -177,8 +177,8 @@ def metric(text: str, precision: Precision | None = None) -> Metric:
 
 
 def check(text: str | None) -> None:
-    """Check the name of a metric without loading it, before a model is compiled. Raises InvalidOptionError as
-    ``metric`` does."""
+    """Check the name of a metric without loading it, before a model is compiled. None and ``map`` always pass. Raises
+    InvalidOptionError if there is no such metric."""
     if text in (None, MAP):
         return
     assert text is not None

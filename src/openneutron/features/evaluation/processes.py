@@ -142,7 +142,9 @@ class _Pool:
             self._end(child)
 
     def _lost(self, place: int | None) -> bool:
-        """Put the shard of a process that has ended back into the queue. Return whether to start another process."""
+        """Put the shard of a process that has ended back into the queue, and return True: another process has to
+        start. If ``MOST_LOSSES`` processes have ended on the shard, report a MissingToolError in place of its answer,
+        and return False. Also return False if the process had no shard, or if the pool is closed."""
         if place is None or self._closed.is_set():
             return False
         self._losses[place] += 1

@@ -45,9 +45,10 @@ class SideResult:
 class PairResult:
     """The comparison of two sides over all samples.
 
-    ``agreeing`` is the number of samples for which both sides have the largest value at the same index; None if outputs
-    are not one row of values. ``identical`` is the number of samples with equal outputs. ``sqnr_db`` is the ratio of
-    the first side's energy to that of the differences, in dB; None if there is no difference, or no signal.
+    ``agreeing`` is the number of samples for which the first outputs of both sides have the largest value at the same
+    index; None if a first output is not one row of values. ``identical`` is the number of samples with equal outputs.
+    ``sqnr_db`` is the ratio of the first side's energy to that of the differences, in dB; None if there is no
+    difference, or no signal.
     """
 
     sides: tuple[str, str]
@@ -61,8 +62,8 @@ class ClassResult:
     """The result of a class. ``samples`` is the number of its samples, and ``right`` the number of samples that each
     side classifies correctly.
 
-    ``taken_for`` has the classes that the last side finds for the other samples, with their numbers, the most frequent
-    first.
+    ``taken_for`` has up to ``TAKEN_FOR`` wrong classes that the last side finds for samples of this class, each with
+    the number of these samples, the most frequent first.
     """
 
     name: str
@@ -76,7 +77,7 @@ class Evaluation:
     """The result of ``openneutron.evaluate``.
 
     ``worst`` has the classes with the lowest share of samples that the last side classifies correctly; it is empty if
-    labels are not classes. ``notes`` has sentences about data that was left out. ``complete`` is False after an
+    labels are not classes, or if all samples are classified correctly. ``notes`` has sentences about data that was left out. ``complete`` is False after an
     interrupt; ``samples`` is then the number of samples that were finished before it. Times are ignored when two
     evaluations are compared.
 
@@ -185,8 +186,8 @@ def pair_results(
 
 
 def worst_classes(records: Sequence[Record], classes: Sequence[str]) -> tuple[ClassResult, ...]:
-    """Return the classes with the lowest share of samples that the last side classifies correctly, the lowest first.
-    Classes without an error are omitted. ``classes`` are the names of the classes by number."""
+    """Return up to ``WORST`` classes with the lowest share of samples that the last side classifies correctly, the
+    lowest first. Classes without an error are omitted. ``classes`` are the names of the classes by number."""
     labels = Counter(record.label for record in records if record.label is not None)
     taken: dict[int, Counter[int]] = {label: Counter() for label in labels}
     right = {label: [0] * len(records[0].sides) for label in labels}
@@ -229,7 +230,8 @@ def evaluation_table(evaluation: Evaluation) -> RenderableType:
 
 
 def metric_text(side: SideResult) -> str:
-    """Return a side's metric as text, in per cent for a share; an empty string without a metric."""
+    """Return a side's metric as text: mean average precision with four decimals, a metric with a number of right
+    samples in per cent, others with six significant digits. Without a metric, return an empty string."""
     if side.metric is None:
         return ""
     if side.metric_at_50 is not None:

@@ -127,7 +127,8 @@ def found(outputs: Sequence[np.ndarray]) -> int | None:
 
 
 def compared(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) -> PairRecord:
-    """Return the comparison of two sides' outputs. Sums are computed in float64."""
+    """Return the comparison of two sides' outputs. Sums are computed in float64. Outputs of different shapes are not
+    identical, and are left out of the sums."""
     signal = noise = 0.0
     identical = len(first) == len(second)
     for one, other in zip(first, second, strict=False):

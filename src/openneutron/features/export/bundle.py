@@ -171,8 +171,8 @@ def _nxp_forms() -> list[str]:
 
 
 def _references(read: _Read, given: str | os.PathLike[str] | None) -> list[Reference]:
-    """Return a reference for each program of NXP's: a file's, or the partitions of a model in memory; an empty list where neither is
-    there."""
+    """Return a reference for each program of NXP's: the file ``given``, or without one the partitions of a model in
+    memory. Return an empty list if a program has no such partition."""
     if given is not None:
         return [reference_of(read.deployment, existing(os.fspath(given)))]
     parts = {part.conversion.program.microcode: part for part in getattr(read.model, "converted", ())}
@@ -281,8 +281,8 @@ def _of_pte(buffer: bytes, file: str, name: str, source: str, is_nxp: bool) -> t
 
 
 def _sample(read: _Read, golden: str | os.PathLike[str] | None, options: DataOptions) -> GoldenSample | None:
-    """Return the sample on which the example runs; None for random values. Raises InvalidOptionError if options of the
-    data are set without ``golden``."""
+    """Return the sample on which the example runs; None for random values. Raises InvalidOptionError if options of
+    the data are set without ``golden``, or if ``golden`` is given for a language model."""
     if golden is not None and read.deployment.language is not None:
         raise InvalidOptionError(
             f"golden: '{read.source}' is a language model, whose example continues a prompt of its own. Leave it out."

@@ -44,7 +44,7 @@ WHERE = {
 
 def c_string(text: str) -> str:
     """Return a C string literal of a text. Bytes other than printable ASCII are octal escapes, so that a file's name
-    keeps its bytes."""
+    keeps its bytes; so are quotes, backslashes and question marks."""
     quoted = "".join(
         chr(byte) if 32 <= byte < 127 and byte not in b'"\\?' else f"\\{byte:03o}" for byte in os.fsencode(text)
     )
@@ -266,7 +266,8 @@ def _text_model(deployment: Deployment) -> str:
 
 
 def _format_check(deployment: Deployment) -> str:
-    """Return the check of the microcode's version against the driver's, which is made at start-up for NXP's programs."""
+    """Return the C lines that check at compile time whether the microcode's version is the driver's. Return an empty
+    text for NXP's programs, whose version is checked at start-up."""
     if any(isinstance(call.program, NxpProgram) for call in deployment.calls):
         return ""
     return f"""
@@ -446,7 +447,8 @@ OPENNEUTRON_ALIGNED {macro} uint8_t openneutron_{name}[{macro}_BYTES];""")
 
 
 def init_call(deployment: Deployment, instance: str) -> str:
-    """Return the call that initializes an instance of a model in the memory that models share."""
+    """Return the call that initializes an instance of a model in the memory that models share. A model with matrix
+    products on the NPU gets no memory, since its arena is in memory of NXP's driver."""
     memory = (
         "NULL, 0" if deployment.has_jobs else f"openneutron_{each.name}, sizeof openneutron_{each.name}"
         for each in arenas_of(deployment).arenas

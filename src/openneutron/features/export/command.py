@@ -90,8 +90,8 @@ def export_model(
 
 
 def _notes(bundle: Bundle) -> Iterator[str]:
-    """Yield notes about the chips of the models. One is for a chip whose memory does not hold the constants, another for
-    a chip that has a form of its own."""
+    """Yield notes about the chips of the models. One is for a chip whose memory does not hold the constants. Another
+    is for a bundle in the first form of ``FORMS`` where the chip has another form."""
     for target in dict.fromkeys(bundle.targets):
         if target is None:
             continue

@@ -216,8 +216,9 @@ def arenas_of(deployment: Deployment) -> Arenas:
 
 
 def _in_buffers(deployment: Deployment, starts: Mapping[int, Spot]) -> dict[Place, Spot]:
-    """Return the places of the inputs and outputs that the model's only program has in its buffers, whose places are ``starts`` by base
-    word. A program of NXP's has them in neither."""
+    """Return the places of the inputs and outputs that the model's only program has in its buffers. ``starts`` has
+    the places of the buffers by base word. The result is empty for a model with several programs, and for a program
+    of NXP's."""
     if len(deployment.calls) != 1:
         return {}
     (call,) = deployment.calls

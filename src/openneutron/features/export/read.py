@@ -49,11 +49,13 @@ MAIN = "forward"
 
 
 def read_pte(data: bytes, file: str, name: str, is_nxp: bool = False) -> Deployment:
-    """Return the deployment of a ``.pte``. Messages call it ``file``; the deployment is called ``name``. ``is_nxp``: its programs are those
-    of NXP's converter.
+    """Return the deployment of a ``.pte``. Messages call it ``file``; the deployment is called ``name``. ``is_nxp``:
+    its programs are those of NXP's converter.
 
-    Raises InvalidProgramError where the file or a payload is damaged or made by another compiler, and InvalidModelError
-    where a part of the model runs on the CPU.
+    Raises InvalidProgramError where the file has no delegate of this project's backend, and where the file or a
+    payload is damaged. Raises InvalidModelError where the file has no method ``forward``, where a part of the model
+    runs on the CPU, where the microcode is not for the driver (``check_maker``), or where a bundle can't have the
+    model's tensors.
     """
     found = methods(data, file)
     method = next((method for method in found if method.name == MAIN), None)
@@ -317,11 +319,12 @@ class _Reader:
 
 
 def read_tflite(data: bytes | Path, name: str, is_nxp: bool = False) -> Deployment:
-    """Return the deployment of a compiled ``.tflite``. ``data`` is the file's path or content, and ``name`` is the name
-    of the deployment. ``is_nxp``: its program is that of NXP's converter.
+    """Return the deployment of a compiled ``.tflite``. ``data`` is the file's path or content, and ``name`` is the
+    name of the deployment. ``is_nxp``: its program is that of NXP's converter.
 
-    Raises InvalidProgramError where the file has no NeutronGraph or a damaged one, and InvalidModelError where it is no
-    LiteRT file, or has other operators or more than one NeutronGraph.
+    Raises InvalidProgramError where the file has no NeutronGraph or a damaged one. Raises InvalidModelError where it
+    is no LiteRT file, or where the microcode is not for the driver (``check_maker``). A file with other operators or
+    more than one NeutronGraph raises InvalidModelError, or with ``is_nxp`` InvalidProgramError.
     """
     file = data.name if isinstance(data, Path) else name
     model = litert.read(data)
@@ -528,11 +531,12 @@ def reference_of(deployment: Deployment, path: Path) -> Reference:
 def golden(
     deployment: Deployment, sample: GoldenSample | None = None, references: Sequence[Reference] | None = None
 ) -> Golden:
-    """Return the inputs of the example and the outputs of the simulator for them. The inputs are the sample, or random
-    values with a fixed seed.
+    """Return the inputs of the example and the expected outputs for them. The inputs are the sample; without one,
+    they are random values with a fixed seed, for ``FRAMES`` runs if the model keeps state. A language model takes no
+    sample: its inputs are a prompt of random tokens and the continuation.
 
-    ``references``: None for programs of this project, which the simulator runs; else a reference for each call, or an empty sequence where
-    the outputs are not known.
+    ``references``: None for programs of this project, whose outputs the simulator computes; else a reference for each
+    call, or an empty sequence where the outputs are not known.
 
     Inputs of other types than int8 and int16 may be indices of a table. If random indices are outside of the table,
     these inputs are zeros. Raises DriverError where the driver rejects a program, and InvalidOptionError where the

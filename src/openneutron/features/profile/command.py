@@ -186,10 +186,11 @@ def profile_file(
 
 
 def _target(file: str, figures: LoadedSummary, chip: str | None) -> Target:
-    """Return the chip that a file was compiled for. With ``--target``, this is a chip with a file of its own.
+    """Return the chip that a file was compiled for. ``chip`` is the name or the chip file that ``--target`` gives;
+    with None, the chip is one that comes with OpenNeutron.
 
-    Raises InvalidTargetError where ``--target`` has no such chip, and InvalidModelError where the file was compiled for
-    another one.
+    Raises InvalidTargetError where ``--target`` has no such chip. Raises InvalidModelError where the file was
+    compiled for another one, or without ``--target`` for one that does not come with OpenNeutron.
     """
     if chip is None:
         if figures.target is None:

@@ -228,7 +228,8 @@ class OperatorProfile:
     """An operator of a program. ``cycles``, ``calls``, ``bytes`` and ``time`` are those of one run.
 
     ``program`` is the program's title, and ``operator`` is the operator's index in the program. ``cycles`` are
-    modelled, without copies. ``time`` is the mean of the measured times; None where nothing was measured.
+    modelled, without copies. ``time`` is the mean time of the measured calls, times ``calls``, in the unit of the
+    profile; None where nothing was measured.
     """
 
     program: str
@@ -352,8 +353,8 @@ TOP_LEVEL = "(top level)"
 
 
 def module_of(item: OperatorProfile) -> str:
-    """Return the module of an operator; TOP_LEVEL for operators of the model itself. LiteRT files have no modules, so
-    that the layer's name without its last part is returned."""
+    """Return the module of an operator; TOP_LEVEL for operators of the model itself. LiteRT files have no modules:
+    for their operators, return the layer's name up to the last ``/``, or the whole name if it has none."""
     if item.module or item.operators or item.lines:
         return item.module or TOP_LEVEL
     return item.layer.rpartition("/")[0] or item.layer

@@ -137,7 +137,8 @@ def _reader(microcode: Microcode, copy: CopyStep) -> int | None:
 
 
 def _constants(microcode: Microcode, operator: Record) -> Iterator[tuple[int, int]]:
-    """Yield the base and the offset of each operand of an operator."""
+    """Yield the base and the offset of each constant that an operator's fields address. Operands that are buffers are
+    not among them."""
     for column in operator.row.fields:
         if column.name.endswith("_base"):
             yield operator[column.name], operator[f"{column.name.removesuffix('_base')}_offset"]

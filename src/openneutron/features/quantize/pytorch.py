@@ -40,7 +40,8 @@ class QuantizedModule(QuantizedModel):
         return _onnx(self.program, self.name) if suffix == ".onnx" else self._litert()
 
     def _litert(self) -> bytes:
-        """Return the bytes of a ``.tflite``. Raises InvalidModelError where a part of the model stays float."""
+        """Return the bytes of a ``.tflite``. Raises InvalidModelError where a part of the model stays float, where
+        the model keeps state, and where LiteRT has no form of an operator."""
         io_dtype = self.request.quantization.io_dtype
         asked = replace(
             self.request,

@@ -177,9 +177,10 @@ class Compiled(Protocol):
 
 
 def quick_advice(model: Compiled) -> tuple[Advice, ...]:
-    """Return the advice that is found without a search. One item is against the host's conversions of inputs and
-    outputs, another is against weights that do not fit the SRAM. The tuple is empty where most of the model is on
-    the CPU."""
+    """Return the advice that is found without a search, at most two items. One is against the host's conversions of
+    inputs and outputs, if they take more than ``HOST_SHARE`` of the latency. The other is to fetch weights that do
+    not fit the SRAM, if this makes the model at least ``WORTH`` faster; the model is compiled once more to find out.
+    The tuple is empty where nothing is on the NPU, or most of the model is on the CPU."""
     now = model.report
     if not now.partitions or now.is_on_cpu:
         return ()
@@ -188,8 +189,9 @@ def quick_advice(model: Compiled) -> tuple[Advice, ...]:
 
 
 def advice(model: Compiled, points: Sequence[BudgetPoint] = ()) -> tuple[Advice, ...]:
-    """Return all advice, sorted by the latency that is saved and then by the memory. Advice against the host's
-    conversions comes first where they take long. The tuple is empty where most of the model is on the CPU.
+    """Return all advice that saves enough latency or memory (``_is_worth``), sorted by the latency that is saved and
+    then by the memory. Advice against the host's conversions comes first where they take long. The tuple is empty
+    where nothing is on the NPU, or most of the model is on the CPU.
 
     ``points`` are compiles of the model with other budgets.
     """

@@ -195,14 +195,15 @@ def inspected_model(asked: GivenModel) -> Inspection | None:
 
 
 def inspected_report(asked: AskedModel) -> Inspection | None:
-    """Return the contents of the file that the argument names, if it is a ``.tflite`` of another compiler."""
+    """Return the contents of the file that the argument names, if it is a ``.tflite`` of another compiler; None for
+    any other argument."""
     path = Path(asked.name)
     return inspected(path) if form_of(path) is LITERT else None
 
 
 def _data(asked: AskedModel, with_pareto: bool, steps: output.Steps) -> ReportData:
-    """Return the report data of one argument. A report, a ``.pte`` or a ``.tflite`` with facts has the data inside; any
-    other model is compiled here."""
+    """Return the report data of one argument. A report, a ``.pte`` and a ``.tflite`` with facts have the data inside.
+    Any other model is compiled here; ``with_pareto`` then adds the search for memory against latency."""
     from openneutron.api.reporting import data_of, stored_data
     from openneutron.features.report.page.data import has_facts
 

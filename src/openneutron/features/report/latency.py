@@ -104,7 +104,8 @@ class Latency:
 
     @property
     def host_cycles(self) -> int:
-        """Return the modelled time of the operators on the CPU, in cycles of the NPU."""
+        """Return the modelled time of the operators on the CPU outside of all programs, in cycles of the NPU.
+        Operators whose time is not modelled count as 0."""
         return host_cycles(self.host, self.target)
 
     @property
@@ -147,7 +148,7 @@ class Latency:
 
     @property
     def operators_not_modelled(self) -> int:
-        """Return the number of operators on the CPU that ``cycles`` does not contain."""
+        """Return the number of operators on the CPU whose time neither ``host_cycles`` nor ``kernels`` contains."""
         return max(0, sum(item.kind is HostKind.OTHER for item in self.host) - self.estimated)
 
     @property

@@ -116,7 +116,8 @@ class LoadedSummary:
 
     @property
     def cpu_calls(self) -> tuple[CallProfile, ...]:
-        """Return the operators of the programs that the host core computes, beside the NPU."""
+        """Return the operators of the programs that the host core computes, beside the NPU. The tuple is empty for an
+        unknown target."""
         target = self.target
         if target is None:
             return ()
@@ -124,13 +125,15 @@ class LoadedSummary:
 
     @property
     def delegate_cycles(self) -> int:
-        """Return the cycles of the NPU and of copies for the NPU."""
+        """Return the cycles of all programs, with the operators that the host core computes in them, and of the
+        copies of weights for them."""
         return sum(program.cycles for program in self.programs) + self.implied_copy_cycles
 
     @property
     def implied_copy_cycles(self) -> int:
-        """Return the cycles of copies of weights from flash that an inference needs and that no program contains. They
-        are 0 where the chip's SRAM holds the weights, and for an unknown target."""
+        """Return the cycles of copies of weights from flash that an inference needs and that no program contains.
+        They are 0 where the chip's SRAM holds the weights, where the programs fetch them, where the NPU reads them in
+        place (``weights_fit``), and for an unknown target."""
         if self.target is None:
             return 0
         fetched = any(program.header["prefetch_size"] for program in self.programs)

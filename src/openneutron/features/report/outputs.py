@@ -73,7 +73,8 @@ class OutputAccuracy:
 
 
 def db_text(value: float | None) -> str:
-    """Return a ratio in words, in whole dB: the last digit of float differs between processors.
+    """Return a ratio in words, in whole dB, since the last digit of a float differs between processors. Return
+    ``exact`` for None.
 
     >>> db_text(41.27)
     '41 dB'

@@ -72,7 +72,9 @@ def blocks(names: Sequence[str], facts: Sequence[Hashable]) -> list[Block]:
 
 
 def _times(names: Sequence[str], keys: Sequence[Hashable], first: int, period: int) -> int:
-    """Return how often the items from ``first`` on repeat with this period. In a repeat, the number that differs has one value."""
+    """Return how often the ``period`` items from ``first`` on occur one after the other; 1 if they do not repeat. The
+    names of a repeat may differ from those of the first occurrence in one number. This number must be the same in all
+    of its names that differ."""
     times, start = 1, first + period
     while start + period <= len(keys) and keys[start : start + period] == keys[first : first + period]:
         moved = [
@@ -88,7 +90,8 @@ def _times(names: Sequence[str], keys: Sequence[Hashable], first: int, period: i
 
 
 def _change(here: str, there: str) -> tuple[str, str, str] | None:
-    """Return the text before the number in which two names of one form differ, and both numbers; None where they differ in several."""
+    """Return the text before the number in which two names of one form differ, and both numbers; None if they differ
+    in no number or in several."""
     pairs = [
         (one, other)
         for one, other in zip(_NUMBER.finditer(here), _NUMBER.finditer(there), strict=True)
@@ -116,7 +119,8 @@ def _title(names: Sequence[str], first: int, period: int, times: int) -> str:
 
 
 def listed(names: Iterable[str]) -> Iterator[str]:
-    """Yield names in their order. Names that repeat but for one number are named once.
+    """Yield names in their order. Names that repeat but for one number are named once if that saves at least
+    LEAST_SAVED names.
 
     >>> list(listed(["0/0", "0/1", "0/2", "0/3", "0/4", "head"]))
     ['0/0 to 0/4', 'head']

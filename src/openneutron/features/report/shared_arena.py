@@ -98,7 +98,7 @@ class SharedMemory:
 
     @property
     def flash_bytes(self) -> int:
-        """Return the size of the weights and the microcode of all models."""
+        """Return the size of the weights and the microcode of all models. Equal weights of several models count once."""
         return sum(each.weights_bytes + each.microcode_bytes for each in self.models) - self.equal_weights_bytes
 
     def to_dict(self) -> dict[str, Any]:

@@ -175,13 +175,14 @@ class Summary:
 
     @property
     def operators_on_npu(self) -> int:
-        """Return the number of operators in the programs, counted as in ``operators``. The host core makes ``cpu_calls``
-        of the programs."""
+        """Return the number of operators in the programs, counted as in ``operators``. Operators whose kernel calls
+        the host core makes (``cpu_calls``) are included."""
         return sum(item.computes for item in self.delegated)
 
     @property
     def whole(self) -> bool:
-        """Return whether one partition has the whole model, except for conversions of its float inputs and outputs."""
+        """Return whether one partition has the whole model, except for conversions of its float inputs and outputs
+        and for operators that change no value, such as views."""
         return len(self.partitions) == 1 and all(item.converts or not item.computes for item in self.on_cpu)
 
     @property
@@ -223,8 +224,8 @@ class Summary:
         return self.weights_bytes + self.microcode_bytes <= int(self.target.constants_home.size.value * 1024)
 
     def implied_copy_cycles(self, part: PartitionSummary) -> int:
-        """Return the cycles of copies of the weights of ``part`` from flash, in each inference; 0 if the SRAM holds the
-        weights. Tables are not counted, since the kernels copy single entries of them."""
+        """Return the cycles of copies of the weights of ``part`` from flash, in each inference; 0 if no such copies
+        are needed (``weights_fit``). Tables are not counted, since the kernels copy single entries of them."""
         copied = part.report.weights_bytes - part.report.kept_bytes
         return 0 if self.weights_fit else fetch_cycles(copied, self.target)
 
@@ -266,8 +267,9 @@ class Summary:
         return cpu_milliseconds(item, self.target)
 
     def reasons(self) -> list[Reason]:
-        """Return the reasons of operators on the CPU with the modelled time of the operators, the longest first. An operator whose time is
-        not modelled counts in ``unknown``."""
+        """Return the reasons of operators on the CPU with the modelled time of the operators, the longest first. An
+        operator whose time is not modelled counts in ``unknown``. Conversions of inputs and results, and operators
+        that change no value, are left out."""
         found: dict[str, list[float | None]] = {}
         for item in self.on_cpu:
             if item.computes and not item.converts:
@@ -315,7 +317,8 @@ class Summary:
 
     @property
     def host_cycles(self) -> int:
-        """Return the modelled cycles of the operators on the CPU."""
+        """Return the modelled time of the operators on the CPU outside of the programs, in cycles of the NPU. An
+        operator whose time is not modelled counts as 0."""
         return self.latency.host_cycles
 
     @property
@@ -336,7 +339,9 @@ class Summary:
         return self.latency.milliseconds
 
     def in_milliseconds(self, cycles: float) -> float:
-        """Return the estimated time of a part of the latency that has ``cycles`` of its cycles, in milliseconds."""
+        """Return the estimated time of ``cycles`` in milliseconds: the estimated time of all ``Summary.cycles``,
+        multiplied by the share of ``cycles`` in them. The times in ``latency.kernels``, which have no cycles, are not
+        included. The result is 0 if there are no cycles."""
         own = estimate(self.latency.work, self.target).milliseconds
         return own * cycles / self.cycles if self.cycles else 0.0
 
@@ -374,8 +379,9 @@ class Summary:
 
     @property
     def weights_are_in_sram(self) -> bool:
-        """Return whether the chip's SRAM holds all weights during a run. They have to fit, and the NPU can't read them
-        from another memory."""
+        """Return whether the chip's SRAM holds all weights during a run. This is so if the weights fit beside the
+        run, the programs do not copy them, and the NPU can't read them from another memory. The result is False
+        without a partition."""
         fetched = any(part.report.fetched_bytes for part in self.partitions)
         return self.weights_fit and not fetched and not self.target.reads_constants_in_place and bool(self.partitions)
 
@@ -540,15 +546,15 @@ SHOWN_KINDS = 3
 
 @dataclass(frozen=True, slots=True)
 class CpuRow:
-    """One or more operators that stay on the CPU for the same reason. They are from one module, or from one call in the
-    user's code."""
+    """One or more operators that stay on the CPU for the same reason and with the same suggestion. ``folded`` and
+    ``by_reason`` make these rows."""
 
     items: tuple[OnCpu, ...]
 
     @property
     def title(self) -> str:
-        """Return the name of the operator. For several operators, return their call or their kinds, and their number:
-        ``aten.sort (2 operators)``."""
+        """Return the kind of the operator. For several operators, return their call or their most frequent kinds, and
+        their number: ``aten.sort (2 operators)``."""
         first, count = self.items[0], len(self.items)
         if count == 1:
             return first.operator

@@ -80,8 +80,8 @@ _INLINE = {"th": _CELL, "td": _CELL, "head": f"{_CELL};border-bottom:1px solid c
 
 
 def short_name(name: str, width: int = NAME_WIDTH) -> str:
-    """Return a tensor's name in at most ``width`` characters. Of names that a converter joined with ``;`` only the last
-    one is shown, and its front is cut."""
+    """Return a tensor's name in at most ``width`` characters. Of names that a converter joined with ``;`` only the
+    last one is shown. The front of a longer name is cut."""
     name = name.rsplit(";", 1)[-1]
     return name if len(name) <= width else f"...{name[3 - width :]}"
 
@@ -105,9 +105,10 @@ class Column:
     """A column: its heading, the values of its cells, and the function ``text`` that formats a value.
 
     ``key`` is the column's name in JSON; a column with an empty key is not in JSON. ``is_shown`` is False for columns
-    that only JSON has. ``names`` marks the column of tensors' names, which are shortened if the table is too wide. If
-    that does not suffice, columns are dropped in descending order of ``goes``; a column whose ``goes`` is 0 stays.
-    ``wraps`` allows several lines in a cell, with at most ``most`` characters each.
+    that only JSON has. ``names`` marks the column of tensors' names. On a terminal these have at most NAME_WIDTH
+    characters, and fewer if the table is too wide. If that does not suffice, columns are dropped in descending order
+    of ``goes``; a column whose ``goes`` is 0 stays. ``wraps`` allows several lines in a cell. ``most`` is the largest
+    width of the column in characters; None: no limit.
     """
 
     heading: str = ""
@@ -256,7 +257,8 @@ class Table:
             )
 
     def _fitted(self, columns: list[Column], width: int) -> list[Column]:
-        """Return the columns that fit ``width`` characters, with names shortened as far as needed."""
+        """Return the columns that fit ``width`` characters, with names shortened as far as needed. Without a column
+        of names, all columns are returned as they are."""
         names = next((column for column in columns if column.names), None)
         if names is None:
             return columns

@@ -86,8 +86,8 @@ def summary_table(summary: Summary, with_cpu: bool = True, advice: Sequence[Advi
 
 
 def one_line(summary: Summary) -> str:
-    """Return the model, its chip and its main figures in one line. Latency and SRAM are omitted where most of the model
-    is on the CPU."""
+    """Return the model, its chip and its main figures in one line. Latency and SRAM are omitted if the model has no
+    partition, and if too much of it is on the CPU (``Summary.is_on_cpu``)."""
     on_npu = f"{summary.operators_on_npu} of {plural(summary.operators, 'operator')} {_place(summary)}"
     figures = (
         ""
@@ -235,8 +235,9 @@ def _jobs_text(summary: Summary) -> str:
 
 
 def _warning_text(summary: Summary) -> str:
-    """Return a warning that most or all of the model is on the CPU, with the most frequent reason; an empty string if
-    this is not so."""
+    """Return a warning if the host core makes all kernel calls of the programs, or if too much of the model is on the
+    CPU (``Summary.is_on_cpu``). It has the reason of the first call, or the most frequent reason of the operators.
+    Return an empty string in all other cases. The second warning is left out if NXP's converter compiled partitions."""
     calls = [call for part in summary.partitions for call in part.report.operators]
     if calls and summary.cpu_calls == len(calls):
         return f"all of the program is on the CPU: {calls[0].on_cpu}"
@@ -251,8 +252,8 @@ def _warning_text(summary: Summary) -> str:
 
 
 def _latency_text(summary: Summary) -> str:
-    """Return the latency of an inference in words. If most of the model is on the CPU, the text states that the latency
-    is not known."""
+    """Return the latency of an inference in words. The text states that the latency is not known if too much of the
+    model is on the CPU (``Summary.is_on_cpu``), unless the times of all operators on the CPU are modelled."""
     if not summary.is_on_cpu or (summary.latency.kernels and not summary.host_operators_not_modelled):
         return latency_text(summary.latency)
     on_cpu = summary.computed_on_cpu
@@ -281,8 +282,8 @@ def _assumed_text(target: Target) -> str:
 
 
 def _bound_text(summary: Summary) -> str:
-    """Return the shares of the time by bottleneck, in words. Copies that kernels wait for count as a bottleneck, so
-    that the shares add up to the whole time."""
+    """Return the shares of the programs' time by bottleneck, in words. Calls of the host core and copies that kernels
+    wait for are bottlenecks of their own. Transfers, which the copy engine makes beside the kernels, are left out."""
     spent = Counter[str]()
     for part in summary.partitions:
         for call in part.report.operators:
@@ -452,7 +453,8 @@ def on_cpu_table(operators: Iterable[OnCpu], limit: int | None = None, target: T
 
 
 def _time_text(row: CpuRow, target: Target | None) -> str:
-    """Return the modelled time of a row's operators in words; empty where the time of one is not modelled."""
+    """Return the modelled time of a row's operators in words; empty where the time of one is not modelled, and
+    without ``target``."""
     times = [] if target is None else [cpu_milliseconds(item, target) for item in row.items]
     known = [time for time in times if time is not None]
     if target is None or not any(known) or len(known) < len(times):
@@ -597,8 +599,8 @@ def _idle_lines(part: PartitionSummary) -> list[RenderableType]:
 
 
 def explanation(summary: Summary, memory: bool, advice: Sequence[Advice] = ()) -> RenderableType:
-    """Return the text of ``openneutron explain``: the summary, the kernel calls of each partition, and all operators on
-    the CPU. With ``memory`` it has each partition's memory map too."""
+    """Return the text of ``openneutron explain``: the summary, the kernel calls of each partition, the kernel calls
+    that the host core makes, and all operators on the CPU. With ``memory`` it has each partition's memory map too."""
     parts: list[RenderableType] = [summary_table(summary, with_cpu=False, advice=advice)]
     for part in summary.partitions:
         parts += ["", calls_table(part, summary.target)]
@@ -640,8 +642,10 @@ def passes_table(passes: Sequence[Explained]) -> RenderableType:
 
 
 def copies_text(summary: Summary) -> str:
-    """Return the time of copies of constants in words, with the latency of a port that copies in the background; an
-    empty string without copies."""
+    """Return the time of copies of constants in words; an empty string without copies. If the SRAM does not hold the
+    weights, it is the time of their copies from flash. If the chip copies in the background, the text has the time of
+    the copy engine and the part of it that kernels wait for. Otherwise it has the latency of a port that copies in
+    the background too."""
     if not summary.weights_fit:
         copies = summary.latency.parts()["copies"]
         taken = range_text(copies.milliseconds, *copies.expected)
@@ -690,8 +694,9 @@ load or ``>`` for a store."""
 
 @dataclass(frozen=True, slots=True)
 class MappedBuffer:
-    """A buffer at addresses ``offset`` to ``offset + size_bytes`` of a partition's memory. It is live in steps
-    ``first`` to ``last``; an output is live after the last step too.
+    """A buffer at addresses ``offset`` to ``offset + size_bytes`` of a region of a partition's memory. ``region`` is
+    the region's name; empty: the first region. The buffer is live in steps ``first`` to ``last``; an output is live
+    after the last step too.
 
     ``is_constant`` marks copied constants of the kernel call ``title``. A rolling buffer holds ``rows_held`` of the
     ``rows`` of its tensor; both are 0 for other buffers.

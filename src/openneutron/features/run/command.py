@@ -94,7 +94,8 @@ class Found:
         return stream.getvalue()
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return the objects as data: class, score, the box in pixels of the picture, and the keypoints."""
+        """Return the objects as data: class, score, the box in pixels of the picture, and the keypoints if the
+        detector has any. A box is x1, y1, x2, y2; a rotated box is x and y of its centre, width, height and angle."""
         found = self.detections
         made = []
         for place in range(len(found)):
@@ -143,10 +144,12 @@ def _memory() -> int:
 def random_array(
     generator: np.random.Generator, dtype: np.dtype, shape: Sequence[int], below: int | None = None
 ) -> np.ndarray:
-    """Return random values. Integers of 8 and 16 bits have the full range of their type. Integers of 32 and 64 bits are
-    at least 0 and lower than ``below`` (default: INDICES). Floats have a standard normal distribution.
+    """Return random values. Integers of 8 and 16 bits have the full range of their type. Integers of 32 and 64 bits
+    are at least 0 and lower than ``below`` (default: INDICES). Floats have a standard normal distribution. Booleans
+    are False or True.
 
-    Raises InvalidOptionError for other types, for a negative extent, and for more bytes than the computer's memory.
+    Raises InvalidOptionError for other types, for a negative extent, and for values that take more bytes than the
+    computer's memory while they are drawn (DRAWN_BYTES).
     """
     size = math.prod(shape) * max(dtype.itemsize, DRAWN_BYTES)
     if min(shape, default=1) < 0 or size > _memory():
@@ -322,8 +325,9 @@ def _streamed(runnable: Runnable, frames: Sequence[Sequence[np.ndarray]]) -> lis
 def _frames(
     path: Path, tensors: Sequence[InputTensor], given: Sequence[Path], has_others: bool
 ) -> list[list[np.ndarray]]:
-    """Return the inputs of each run from the arrays of ``--stream``. Raises InvalidOptionError where types or shapes
-    differ from those of the file's inputs."""
+    """Return the inputs of each run from the arrays of ``--stream``. Raises InvalidOptionError if other inputs are
+    given too (``has_others``), if an input has no array, if the arrays have different numbers of runs or none, and
+    where types or shapes differ from those of the file's inputs."""
     if has_others:
         raise InvalidOptionError("--stream: it makes the inputs; leave out --input and --random.")
     if len(given) != len(tensors):
@@ -380,10 +384,11 @@ def tflite_inputs(simulator: FileSimulator) -> list[InputTensor]:
 
 
 def open_pte(path: Path, traced: bool = False) -> Runnable:
-    """Return a ``.pte`` ready to run in ExecuTorch's runtime, with its delegates on the simulated NPU. With ``traced``,
-    its runs record an ETDump.
+    """Return a ``.pte`` ready to run in ExecuTorch's runtime, with its delegates on the simulated NPU. With
+    ``traced``, its runs record an ETDump.
 
-    Raises InvalidModelError where ExecuTorch rejects the file, and MissingToolError where the delegate can't be built.
+    Raises InvalidModelError where ExecuTorch rejects the file, and MissingToolError where a package of the PyTorch
+    extra is not installed or the delegate can't be built.
     """
     data = path.read_bytes()
     where = _where(len(pte.payloads(data, path.name)), f"{pte.BACKEND_ID} delegate")
@@ -431,8 +436,9 @@ def _where(count: int, kind: str) -> str:
 def given_inputs(
     path: Path, tensors: Sequence[InputTensor], given: Sequence[Path], seed: int | None
 ) -> list[np.ndarray]:
-    """Return the arrays of ``--input``, or random arrays for a seed. Raises InvalidOptionError where types or shapes
-    differ from those of the file's inputs."""
+    """Return the arrays of ``--input``, or random arrays for a seed. A picture becomes an array by the preprocessing
+    that the file states. Raises InvalidOptionError if inputs and a seed are given, and where the number, the types or
+    the shapes of the inputs differ from those of the file."""
     wanted = "; ".join(
         f"{index}: {tensor.name} {describe(tensor.dtype, tensor.shape)}" for index, tensor in enumerate(tensors)
     )

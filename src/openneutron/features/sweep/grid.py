@@ -88,16 +88,17 @@ def _combined(names: Sequence[str], columns: Mapping[str, Sequence[Any]]) -> Ite
 
 
 def _ordered(values: Sequence[Any]) -> Sequence[Any]:
-    """Return numbers in descending order, after None, which means no bound. Return other values in their order."""
+    """Return whole numbers in descending order, after None, which means no bound. Return the values in their order if
+    any of them is of another type."""
     if not all(value is None or (isinstance(value, int) and not isinstance(value, bool)) for value in values):
         return values
     return sorted(values, key=lambda value: (value is not None, -(value or 0)))
 
 
 def values_of(flag: Flag, text: str) -> tuple[Any, ...]:
-    """Return the values of an option in a text. Several values are separated by commas. A size can be a range, ``A..B``
-    or ``A..B..STEP``; a switch is ``yes`` or ``no``. Raises InvalidOptionError, which names the flag, for a text
-    without usable values."""
+    """Return the different values of an option in a text. Several values are separated by commas. A size can be a
+    range, ``A..B`` or ``A..B..STEP``; a switch is ``yes`` or ``no``. The text ``default`` is None for an option whose
+    default is None. Raises InvalidOptionError, which names the flag, for a text without usable values."""
     found: list[Any] = []
     for item in filter(None, (part.strip() for part in text.split(","))):
         found += _values(flag, item)

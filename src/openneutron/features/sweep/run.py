@@ -41,7 +41,8 @@ class Compiling:
 
     ``check`` raises InvalidOptionError for options with which no model can be compiled. ``compile`` quantizes and
     compiles the model. ``figures`` returns the figures of a program; its second argument has the quantization options
-    of the point. ``quantization`` has the options of all points.
+    that the point varies. ``quantization`` has the quantization options that hold for all points; those of a point
+    replace them.
     """
 
     compile: Callable[[CompileOptions, QuantizationOptions], Program]
@@ -53,9 +54,9 @@ class Compiling:
 def run(points: Sequence[Point], table: Table, work: Compiling, progress: Progress) -> dict[str, Row]:
     """Compute the points that the table does not have. Return the rows of all points by their keys.
 
-    If the options of a point contradict each other, or its budget is too small or above the chip's memory, its row has
-    the reason. Points that another process computes are skipped. Raises what ``work`` raises; points that are finished
-    stay in the table.
+    If the options of a point contradict each other, or its budget is too small or above the chip's memory, its row
+    has the reason. Points that another process computes are skipped; their rows have the state ``running``. Raises
+    what ``work`` raises for other reasons; points that are finished stay in the table.
     """
     program: Program | None = None
     quantization: Mapping[str, Any] | None = None
@@ -92,7 +93,8 @@ def _best(done: Sequence[Mapping[str, Any]]) -> str:
 
 def _row(point: Point, program: Program | None, work: Compiling) -> tuple[Row, Program | None]:
     """Return the row of a point, and its program; None for a point that has none. ``program`` is a program with the
-    same quantization, which is compiled again; with None the model is compiled."""
+    same quantization. It is compiled again if it can be compiled with the options of the point; otherwise, and with
+    None, the model is compiled."""
     try:
         options = CompileOptions(**point.options)
         work.check(options)
@@ -144,8 +146,8 @@ class Table:
         return {point: Row(state, json.loads(result)) for point, state, result in found}
 
     def claim(self, point: str) -> bool:
-        """Reserve a point for this process. Return whether it is reserved; False if it is finished, or if another
-        process computes it."""
+        """Reserve a point for this process. Return whether it is reserved. Return False if the table has the row of
+        the point, with figures or with the reason why it has none, or if another process computes it."""
         with self._change():
             found = self.connection.execute("SELECT state, owner FROM points WHERE point = ?", (point,)).fetchone()
             if found is not None and (found[0] != RUNNING or is_running(found[1])):

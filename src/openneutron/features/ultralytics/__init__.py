@@ -40,10 +40,12 @@ def export(model: Any, folder: str | os.PathLike[str] | None = None, **keywords:
     Args:
         model: The ``YOLO`` object, or the path of its ``.pt`` or of its ``.onnx``.
         folder: As for ``write``.
-        keywords: Those of ``openneutron.compile``. Without ``loading`` the results of a detector are boxes before the suppression, which
-            Ultralytics computes with its own ``conf`` and ``iou``.
+        keywords: Those of ``openneutron.compile``. Without ``loading`` the results of a detector, given as a ``YOLO``
+        object or ``.pt``, are boxes before the suppression, which Ultralytics computes with its own ``conf`` and
+        ``iou``. Those of a ``.onnx`` are what the file computes.
 
-    Raises as ``openneutron.compile`` and ``write`` do.
+    Raises as ``openneutron.compile`` and ``write`` do, and InvalidModelError for a model that is compiled to a
+    ``.tflite``.
     """
     if "loading" not in keywords and (not isinstance(model, (str, os.PathLike)) or form_of(Path(model)) is YOLO):
         keywords["loading"] = LoadingOptions(head=DECODED)
@@ -72,7 +74,7 @@ def write(program: CompiledModel | LoadedFile, folder: str | os.PathLike[str] | 
     Raises:
         InvalidModelError: The program has no metadata of Ultralytics, its results are raw heads, or it is no ``.pte``.
         InvalidOptionError: The folder has another name, or can't be written.
-        MissingToolError: The delegate of the simulated NPU can't be built.
+        MissingToolError: ExecuTorch is not installed, or the delegate of the simulated NPU can't be built.
     """
     name, metadata = program.name, program.metadata
     made = Path(f"{Path(name).stem}{SUFFIX}" if folder is None else folder)

@@ -62,7 +62,8 @@ IDENTITY = _of_one(Function.IDENTITY)
 
 
 def _wide_of_one(in_place: bool) -> Traits:
-    """Return the traits of a function of one element. The output takes the input's place where elements have as many bytes."""
+    """Return the traits of a kernel that computes each output element from the input's element at the same position.
+    ``in_place``: the output may take the input's place, since their elements have as many bytes."""
     operand = Operand("input", SameElement(in_place))
     return Traits((operand,), Work(CostClass.MOVED), (), True, Channels(True))
 

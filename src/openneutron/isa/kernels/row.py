@@ -229,7 +229,7 @@ class Traits:
         return frozenset((*(self.joins or ()), *self.runs, *(part.kernel for part in self.parts)))
 
     def access(self, name: str) -> Access:
-        """Return the access pattern of an operand."""
+        """Return the access pattern of an operand; EVERYTHING if the traits do not have the operand."""
         for operand in self.operands:
             if operand.name == name:
                 return operand.access

@@ -19,14 +19,16 @@ from openneutron.pytorch.quantizer.passes.neutron_aten_pass_manager import Neutr
 
 @dataclass(frozen=True, slots=True)
 class FuseBatchNormWithConvPass(FoldBatchNorm):
-    """Fold each batch normalization after a convolution into that convolution."""
+    """Fold each batch normalization in eval mode with constant statistics into the convolution that computes its
+    input, if nothing else reads that convolution."""
 
     layers: tuple[str, ...] = ("convolution",)
 
 
 @dataclass(frozen=True, slots=True)
 class FuseBatchNormWithLinearPass(FoldBatchNorm):
-    """Fold each batch normalization after a linear layer into that layer."""
+    """Fold each batch normalization in eval mode with constant statistics into the linear layer that computes its
+    input, if nothing else reads that layer and its result has two dimensions."""
 
     layers: tuple[str, ...] = ("linear",)
 

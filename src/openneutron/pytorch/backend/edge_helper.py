@@ -14,7 +14,8 @@ from openneutron.pytorch.graph.rewriting import constant_of
 
 
 def input_tensor(node: Node, input_index: int) -> torch.Tensor:
-    """Return the value of a node among a node's inputs, as its ``meta`` has it. Raises IndexError where there is no such input."""
+    """Return the value of a node's input as the ``meta`` of this input has it. ``input_index`` counts the nodes among
+    the arguments only. Raises IndexError where there is no such input."""
     value: torch.Tensor = node.all_input_nodes[input_index].meta["val"]
     return value
 
@@ -52,7 +53,8 @@ def try_get_arg(node: Node, idx: int) -> Any:
 
 
 def try_get_tensor_constant_from_node(graph_module: GraphModule, node: Node | None) -> torch.Tensor | None:
-    """Return the tensor that a ``get_attr`` node reads; None for any other node."""
+    """Return the constant tensor that a ``get_attr`` node reads; None for state that a run changes, and for any other
+    node."""
     return constant_of(graph_module, node)
 
 
@@ -72,7 +74,8 @@ def previous_non_qdq_node(node: Node, input_index: int = 0) -> Any:
 
 
 def get_non_qdq_parent(node: Node, input_index: int = 0) -> Any:
-    """Return the node behind the dequantize and the quantize node in front of a node's argument; None without these two."""
+    """Return the node whose value a node's argument has after one quantize and one dequantize node; None if the
+    argument is not computed by these two."""
     dequantize = node.args[input_index]
     if not isinstance(dequantize, Node) or not is_dequantize(dequantize):
         return None

@@ -32,11 +32,13 @@ class NeutronConverterManager:
         fetch_constants_to_sram: bool = False,
         use_profiling: bool = False,
     ) -> bytes:
-        """Return the ``.tflite`` with a NeutronGraph in place of the operators that the NPU can run. Other operators stay.
+        """Return the ``.tflite`` with a NeutronGraph in place of the operators that the NPU can run. Other operators
+        stay.
 
-        ``delegation_tag`` names the model in messages and in the name of the kernel selection. Raises InvalidTargetError for a
-        target that can't be compiled for, InvalidModelError for a damaged file and where no operator can run on the NPU, and
-        BudgetError where a partition needs more SRAM than the target has.
+        ``delegation_tag`` names the model in messages and in the name of the kernel selection. Raises
+        InvalidTargetError for a target that can't be compiled for, InvalidModelError for a damaged file and where no
+        operator can run on the NPU, and BudgetError where a partition needs more SRAM than the target has. With
+        ``dump_kernel_selection_code``, raises InvalidOptionError for a target whose host core links no kernels.
         """
         self.verify_target(target)
         options = CompileOptions(

@@ -186,10 +186,12 @@ def with_upstream(
 
 
 def nxp_flags(flags: Sequence[str]) -> tuple[tuple[str, ...], dict[str, bool]]:
-    """Return the flags of this project's compiler, and the flags of NXP's converter without ``--``, which may be off.
+    """Return the flags of this project's compiler, and the flags of NXP's converter without ``--``: True, or False
+    for a flag that is off.
 
-    A flag is NXP's if ``NXP_FLAGS`` has it, or if it is written in camel case as the fields of NXP's compilationOpts are, and no flag of
-    this project's compiler is similar. ``--name=false`` and ``--name=0`` are off. A value may follow its flag as a text of its own.
+    A flag is NXP's if ``NXP_FLAGS`` has it, or if it is written in camel case as the fields of NXP's compilationOpts
+    are, and no flag of this project's compiler is similar. ``--name=false``, ``--name=0`` and ``--name=no`` are off.
+    A value may follow its flag as a text of its own.
     """
     ours: list[str] = []
     theirs: dict[str, bool] = {}

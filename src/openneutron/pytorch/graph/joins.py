@@ -124,7 +124,8 @@ def exchanged(tree: Tree) -> Tree | None:
 def tree_of(node: Node) -> Tree:
     """Return the tree of the concatenations and shape operators that compute a node's result.
 
-    The tree is one piece where the result is no concatenation. The node must have a shape (``shape_of``).
+    The tree is one piece where the result is no concatenation, and where a concatenation has a single operand or more
+    than MOST_PIECES operands or pieces. The node must have a shape (``shape_of``).
     """
     shape = shape_of(node)
     assert shape is not None

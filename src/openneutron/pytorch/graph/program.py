@@ -132,7 +132,8 @@ def is_functional(node: Node) -> bool:
 
 
 def op_name(node: Node) -> str:
-    """Return the operator as ``namespace.name.overload``, the same for ATen and edge dialect; ``""`` without a call."""
+    """Return the operator as ``namespace.name.overload``, the same for ATen and edge dialect. A call of another
+    function has the function's name, such as ``getitem``; a node that is no call has ``""``."""
     if node.op != "call_function":
         return ""
     if node.target is operator.getitem:
@@ -280,9 +281,10 @@ def source_line(node: Node) -> str:
 def model_name(node: Node) -> str:
     """Return the name of a node in messages: the path of its module, such as ``features.3.conv``.
 
-    An operator that the outermost ``forward`` calls has no module; its name is the function with the line of the model's source, such as
-    ``max_pool2d (net.py:28)``. An input has the node's own name, as has a node without a noted module and line. A quantize or dequantize
-    node has the name of its operand.
+    An operator that the outermost ``forward`` calls has no module; its name is the function with the line of the
+    model's source, such as ``max_pool2d (net.py:28)``. An input has the node's own name, as has a node without a
+    noted module and line. An input of a partition has the name under ``INPUT_NAME``. A quantize or dequantize node
+    has the name of its operand.
     """
     if (is_quantize(node) or is_dequantize(node)) and isinstance(node.args[0], Node):
         return model_name(node.args[0])
@@ -343,7 +345,8 @@ class Constants:
 
 
 def quant_params(node: Node, constants: Constants) -> QuantParams:
-    """Return scale and zero point of a quantize or dequantize node. Raise ValueError where a run computes them."""
+    """Return scale and zero point of a quantize or dequantize node. Where only the shape of their constants is known,
+    the scales are 1 and the zero points 0. Raise ValueError where a run computes them."""
     if op_name(node).endswith("per_channel.default"):
         scales, zero_points, axis = node.args[1:4]
         values, zeros = _numbers(scales, constants), _numbers(zero_points, constants)
@@ -365,8 +368,9 @@ _LEAST: Mapping[torch.dtype, tuple[int, ...]] = MappingProxyType({torch.int8: (-
 def activation_params(node: Node, constants: Constants) -> QuantParams:
     """Return scale and zero point of a quantize or dequantize node of an activation.
 
-    Raise Rejected where the node clamps the values to a smaller range than that of the type, which no kernel does, and where an int16
-    zero point is not 0. Raise ValueError where a run computes scale or zero point.
+    Raise Rejected where the node clamps int8 or int16 values to a smaller range than that of the type, which no
+    kernel does, and where an int16 zero point is not 0. A lower end of -32767 is allowed for int16. Raise ValueError
+    where a run computes scale or zero point.
     """
     dtype, (low, high) = quantized_dtype(node), _range(node)
     if dtype in _LEAST and (low not in _LEAST[dtype] or high != torch.iinfo(dtype).max):

@@ -325,10 +325,10 @@ COUNTER = "num_batches_tracked"
 
 
 def to_inference(module: GraphModule, with_dropout: bool = True) -> bool:
-    """Change a graph in place so that batch normalizations use their running statistics.
+    """Change a graph in place so that batch normalizations with running statistics use these.
 
-    With ``with_dropout``, dropouts drop nothing either. Return whether the graph may compute other values now. Such a graph updates
-    neither the running statistics nor the counters of batches.
+    With ``with_dropout``, dropouts drop nothing either. Return whether the graph may compute other values now. Such a
+    graph updates neither the running statistics nor the counters of batches.
     """
     changed = False
     for node in list(module.graph.nodes):

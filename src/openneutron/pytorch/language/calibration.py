@@ -23,8 +23,11 @@ def read_texts(texts: Sequence[Sequence[int]]) -> list[dict[str, torch.Tensor]]:
 
 def second_moments(module: Any, given: Iterable[Mapping[str, Any]]) -> dict[str, Doubles]:
     """Return the sum of the outer products of the inputs of each linear module, float64 [K, K], by the module's name.
+    The output head is left out.
 
-    ``given`` has the arguments of each run of the module. Modules with the same input share one array; those that no run reaches have none.
+    ``given`` has the arguments of each run of the module. The product of an input that several modules read is
+    computed once in a run. Modules that no run reaches have no entry. The module runs in evaluation mode, and gets
+    its own mode back.
     """
     sums: dict[str, torch.Tensor] = {}
     seen: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
@@ -86,7 +89,8 @@ def opened(model: Any) -> Any:
 
 
 def check_texts(texts: Sequence[Sequence[int]], most: int, vocabulary: int, option: str = "calibration") -> None:
-    """Raise InvalidOptionError for texts that a model of ``most`` positions cannot read."""
+    """Raise InvalidOptionError where there is no text, and for texts that a model of ``most`` positions and
+    ``vocabulary`` tokens cannot read."""
     if not len(texts):
         raise InvalidOptionError(f"{option}: it has no text; a few texts of some hundred tokens are enough.")
     for number, text in enumerate(texts):

@@ -70,17 +70,19 @@ def decoder_of(
 ) -> Decoder:
     """Return a causal language model as a decoder with weights of 8 bits by row, or of 4 bits in groups.
 
-    ``model`` is a module of transformers, a folder with config.json and safetensors files, a ``.gguf`` file, a state dict with its
-    ``config``, or None for random weights of a ``config``, which depend on ``seed``. ``config`` is a configuration of transformers, or a
-    dict with ``model_type``. The cache has ``context`` positions. ``head_bits`` is for the embedding and the head.
+    ``model`` is a module of transformers, a folder with config.json and safetensors files, a ``.gguf`` file, a state
+    dict with its ``config``, or None for random weights of a ``config``, which depend on ``seed``. ``config`` is a
+    configuration of transformers, or a dict with ``model_type``. The cache has ``context`` positions. ``head_bits``
+    is for the embedding and the head.
 
-    ``calibration`` has texts, as lists of tokens, for a module or a folder. With it the layers are rounded as GPTQ does it, with ``awq``
-    after scaling input channels: the scales are folded into the norm before a layer, or the rows of the gated layer before it. With
-    ``repair``, the most KL divergence from the float model in nats a token, those layers of 4 bits that cost the most get 8 bits until it
-    is reached; every fourth text is for this judgement alone.
+    ``calibration`` has texts, as lists of tokens, for a module or a folder. With it, ``awq`` scales input channels:
+    the scales are folded into the norm before a layer, or the rows of the gated layer before it. ``gptq`` then rounds
+    the layers as GPTQ does it. With ``repair``, the most KL divergence from the float model in nats a token, those
+    layers of 4 bits that cost the most get 8 bits until it is reached; every fourth text is for this judgement alone.
 
-    Raises InvalidModelError for an unknown family, missing or extra tensors and wrong shapes, and InvalidOptionError for options that do
-    not fit the model, both before weights are read. Raises MissingToolError where transformers, safetensors or gguf is not installed.
+    Raises InvalidModelError for an unknown family, missing or extra tensors and wrong shapes, and InvalidOptionError
+    for options that do not fit the model, before weights are quantized. Raises MissingToolError where transformers,
+    safetensors or gguf is not installed.
     """
     form = Form(bits, group, head_bits)
     if repair is not None:
@@ -115,7 +117,8 @@ def _check_repair(repair: float, bits: int, calibration: Sequence[Sequence[int]]
 
 
 def config_of(config: Any) -> Config:
-    """Return a configuration of transformers from one, or from a dict with ``model_type``."""
+    """Return a configuration of transformers: ``config`` itself, or the one that transformers makes of a dict with
+    ``model_type``. Raises InvalidModelError for a dict of which it makes none."""
     if not isinstance(config, Mapping):
         return config
     try:
@@ -132,7 +135,9 @@ def config_of(config: Any) -> Config:
 
 
 def config_in(folder: Path, kind: str) -> dict[str, Any]:
-    """Return the values in the config.json of a folder of ``kind`` in words. Raises InvalidModelError where there is none."""
+    """Return the values in the config.json of a folder. ``kind`` says in messages what the folder has, such as "a
+    language model". Raises InvalidModelError where there is no such folder or file, and where the file is no JSON
+    object."""
     if not folder.is_dir():
         raise InvalidModelError(
             f"{folder}: there is no such folder. Nothing is downloaded: give the folder that has the model's config.json, safetensors files "
@@ -476,7 +481,8 @@ class Plan:
         return result
 
     def _scaled(self, norm: Norm, *layers: Linear) -> tuple[Norm, list[Linear]]:
-        """Move scales of input channels from a norm into the layers that read it, if that costs less."""
+        """Multiply the input channels of layers by scales, and divide the norm that they read by them, if that lowers
+        the quantization error. Without ``awq`` or calibration, nothing changes."""
         moments = layers[0].moments
         if not self.awq or moments is None:
             return norm, list(layers)
@@ -486,7 +492,8 @@ class Plan:
         return Norm(norm.scale / scales, bias), [each.with_columns(scales) for each in layers]
 
     def _scaled_after(self, up: Linear, down: Linear) -> tuple[Linear, Linear]:
-        """Move scales of input channels of ``down`` into the rows of ``up`` that follow the gate's, if that costs less."""
+        """Multiply the input channels of ``down`` by scales, and divide the rows of ``up`` that follow the gate's by
+        them, if that lowers the quantization error. Without ``awq``, calibration or a gate, nothing changes."""
         if not self.awq or down.moments is None or not self.family.is_gated:
             return up, down
         scales, _ = input_scales(down.weights, down.moments, bits=self.form.bits, group=self.form.group)
@@ -494,7 +501,7 @@ class Plan:
         return up.with_rows(rows), down.with_columns(scales)
 
     def _in_layer(self, module: str) -> str:
-        """Return a module's name after that of its layer."""
+        """Return a module's name without that of its layer; the whole name for a module outside of the layers."""
         first, _, _ = self.family.layer.partition("{}")
         return module.removeprefix(first).partition(".")[2] if module.startswith(first) else module
 

@@ -33,12 +33,13 @@ class CrossNames:
 class Family:
     """Names of a family's modules, and facts.
 
-    Names of a layer are those after ``layer`` with the layer's number. ``qkv`` has three modules or one; so has ``up`` two (gate and up)
-    or one, with the gate's rows first if ``is_gated``. ``query_norm`` to ``after_mlp`` are empty where the family has none; so is
-    ``mlp_norm`` where both blocks read one norm.
+    Names of a layer's modules follow ``layer`` with the layer's number. ``qkv`` has three modules or one. ``up`` has
+    two modules (gate and up) or one; if ``is_gated``, the rows of a single module begin with the gate's.
+    ``query_norm`` to ``after_mlp`` are empty where the family has none; so is ``mlp_norm`` where both blocks read one
+    norm.
 
-    ``biases`` names the modules with a bias, or the attribute of the configuration that decides: a row is (module, True or attribute).
-    ``prefix`` is that of the base model, which files of the base model alone leave out.
+    ``biases`` names the modules with a bias, or the attribute of the configuration that decides: a row is (module,
+    True or attribute). ``prefix`` is that of the base model, which files of the base model alone leave out.
     """
 
     prefix: str = "model."
@@ -179,9 +180,10 @@ FIXED = ("default", "linear", "llama3", "yarn")
 
 
 def rotaries(config: Config, context: int, divisors: Floats | None = None) -> list[Rotary]:
-    """Return the rotary embedding of each layer; layers with the same angles share one object.
+    """Return the rotary embedding of each layer; layers of one type share one object.
 
-    ``divisors`` divide the frequencies. Raises InvalidModelError for a type of scaling whose angles depend on the length of a text.
+    ``divisors`` divide the frequencies of an embedding without scaling. Raises InvalidModelError for a type of
+    scaling whose angles depend on the length of a text.
     """
 
     @cache

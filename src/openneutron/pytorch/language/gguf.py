@@ -72,7 +72,8 @@ class GgufTensors:
 
 
 def gguf_decoder(path: Path, *, context: int, form: Form, name: str | None) -> Decoder:
-    """Return a GGUF file's model as a decoder. Raises as ``decoder_of`` does."""
+    """Return a GGUF file's model as a decoder. Warns of weights in a quantized form that are quantized anew. Raises
+    as ``decoder_of`` does."""
     from openneutron.pytorch.language.decoder import Plan
 
     reader = _reader(path)
@@ -196,7 +197,8 @@ def _renamed(architecture: str, config: Config, stored: Mapping[str, Any]) -> di
 
 
 def _shape(tensor: Any) -> Shape:
-    """Return a tensor's shape in the order of numpy, in values."""
+    """Return a tensor's shape as NumPy has it. A GGUF file has the dimensions in reverse order. Each size counts
+    values, also where several values share a byte."""
     return tuple(int(size) for size in reversed(tensor.shape))
 
 

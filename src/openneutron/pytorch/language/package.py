@@ -91,8 +91,9 @@ class _OneOperator(Partitioner):
 def packaged(program: Program, interface: Interface) -> bytes:
     """Return the ``.pte`` of a program that takes tokens and a span, and returns logits.
 
-    Its method ``forward`` takes 1 to ``interface.rows`` tokens and the position of the first one. That of a decoder behind an encoder is
-    ``text_decoder``. Raises InvalidProgramError where the program has other inputs or outputs.
+    Its method takes 1 to ``interface.rows`` tokens and the position of the first one. The method is ``forward``, or
+    ``text_decoder`` for a decoder behind an encoder; that one also takes the encoder's result and its span. Raises
+    InvalidProgramError where the program has other inputs or outputs.
     """
     payload = interface.payload(program).compose()
     most = interface.rows

@@ -68,7 +68,11 @@ class Folder:
 
     @classmethod
     def opened(cls, folder: Path, stack: ExitStack) -> Folder:
-        """Open the files of a folder until ``stack`` closes. Raises InvalidModelError if there is none, or one is missing or corrupt."""
+        """Open the safetensors files of a folder until ``stack`` closes.
+
+        Raises InvalidModelError if the folder has no such file, or if the index or a file is damaged or missing.
+        Raises MissingToolError without the package safetensors.
+        """
         try:
             from safetensors import SafetensorError, safe_open
         except ImportError as error:
@@ -110,7 +114,11 @@ def _files(folder: Path) -> list[Path]:
 
 @dataclass(frozen=True, slots=True)
 class RandomTensors:
-    """Random weights: normal with a configuration's deviation, norms of 1, biases of 0. Each tensor depends on ``seed`` and its name alone."""
+    """Random weights: normal with a configuration's deviation. Biases are 0. A norm multiplies by 1: its weights are
+    1, or 0 with ``from_one``, where the model adds 1 to them.
+
+    A tensor depends on ``seed``, its name and its shape alone, not on the order in which tensors are read.
+    """
 
     seed: int
     deviation: float

@@ -73,7 +73,11 @@ class Encoder(torch.nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """The tokens of a Whisper model's texts: those in front of a text, those that end it, and those that are not chosen, always or first."""
+    """The special tokens of a Whisper model's texts.
+
+    prompt: the tokens in front of each text. ends: the tokens that end a text. suppressed: the tokens that are never
+    chosen. suppressed_first: the tokens that are not chosen as the first token of a text.
+    """
 
     prompt: tuple[int, ...]
     ends: tuple[int, ...]
@@ -82,9 +86,11 @@ class Words:
 
 
 def opened(model: Any, config: Any, seed: int) -> Any:
-    """Return the module of a module, a folder, or a configuration, whose weights are then random.
+    """Return a Whisper module in evaluation mode, made of a module, a folder, or a configuration. Without a model,
+    the module has the configuration ``config`` and random weights, which depend on ``seed``.
 
-    Raises InvalidModelError where it is no Whisper model, and MissingToolError without transformers.
+    Raises InvalidModelError where it is no Whisper model, InvalidOptionError where both model and configuration are
+    missing, and MissingToolError without transformers.
     """
     try:
         from transformers import WhisperForConditionalGeneration
@@ -126,10 +132,12 @@ def moments_of(
     most: int,
     transcripts: Sequence[Sequence[int]] | None,
 ) -> dict[str, Doubles]:
-    """Return the second moments of the inputs of the decoder's linear modules for sounds, float64 [K, K], by the module's name.
+    """Return the second moments of the inputs of the decoder's linear modules for sounds, float64 [K, K], by the
+    module's name.
 
-    The decoder reads the transcript of each sound behind the tokens in front of a text. Without transcripts it reads the text of up to ``most``
-    tokens that the float model writes: at each position the token of the largest logit.
+    The decoder reads a text for each sound: the tokens of ``words.prompt``, and then the sound's transcript. Without
+    transcripts, the float model writes the text: at each position the token of the largest logit. A text has at most
+    ``most`` tokens, the prompt included.
     """
     given = []
     with torch.no_grad():
@@ -143,7 +151,8 @@ def moments_of(
 
 
 def _written(model: Any, hidden: Any, words: Words, most: int) -> list[int]:
-    """Return the text that a module writes behind the encoder's result, the tokens in front of it included."""
+    """Return the text that a module writes for an encoder's result ``hidden``, the prompt included. It ends with an
+    end token, or at ``most`` tokens."""
     tokens, cache, new = list(words.prompt), None, list(words.prompt)
     while len(tokens) < most and tokens[-1] not in words.ends:
         found = model(
@@ -199,9 +208,12 @@ def decoder_of(
 
 
 def words_of(model: Any, language: str | None, task: str) -> Words:
-    """Return the tokens of a model's texts in a language (``en``; None: without tokens of a language) and with a task (``transcribe``, ``translate``).
+    """Return the special tokens of a model's texts.
 
-    Raises InvalidOptionError for a language or a task that the model does not have.
+    language: a language such as ``en``, or None for a prompt without tokens of a language and a task. task:
+    ``transcribe`` or ``translate``. A model for English alone has no such tokens, and ignores both.
+
+    Raises InvalidOptionError for a language or a task that a model of several languages does not have.
     """
     config, generation = model.config, getattr(model, "generation_config", None)
     prompt = [config.decoder_start_token_id]

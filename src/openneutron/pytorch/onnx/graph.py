@@ -51,7 +51,8 @@ _ARRAYS = {
 
 
 def array_of(tensor: onnx.TensorProto) -> np.ndarray[Any, Any]:
-    """Return a tensor's values."""
+    """Return a tensor's values in a type that is computed here: float16, bfloat16 and float64 become float32, uint32
+    and uint64 become int64, and int4 and uint4 become int8 and uint8. Other types stay."""
     array = numpy_helper.to_array(tensor)
     if array.dtype.name == "bfloat16":
         return array.astype(np.float32)
@@ -98,9 +99,10 @@ class Step:
 
 
 def inlined(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the model with functions of its own, and operators without a converter that ONNX defines by others, written out.
+    """Return the model with nodes replaced by their definitions where an operator has no converter. A definition is a
+    function of the file, or a function by which ONNX defines the operator. Nodes without a definition stay.
 
-    Raises Refused for functions that call themselves or become too many nodes.
+    Raises Refused for functions of the file that call themselves or become too many nodes.
     """
     _check_functions(model)
     for _ in range(16):  # a definition may use operators that have definitions themselves
@@ -150,7 +152,8 @@ def _check_functions(model: onnx.ModelProto) -> None:
 
 
 def _give_defaults(node: onnx.NodeProto, model: onnx.ModelProto) -> None:
-    """Write a node's attributes out that are at their defaults: the inliner leaves them out of a definition."""
+    """Add to a node the attributes that it leaves at their defaults, if ONNX defines its operator by a function. The
+    inliner does not fill in these defaults."""
     if not _has_definition((node.domain, node.op_type), model):
         return
     schema = onnx.defs.get_schema(node.op_type, _version(node.domain, model), _domain(node.domain))
@@ -233,7 +236,8 @@ class Importer:
     _constant_bytes: int = 0
 
     def add_output(self, name: str) -> None:
-        """Enter an output of the graph before its nodes."""
+        """Record that the graph returns a value, as a reader of the value. This comes before ``run``, which looks at
+        the readers."""
         self._readers[name].append("")
 
     def add_input(self, name: str, example: Tensor) -> None:
@@ -336,7 +340,9 @@ class Importer:
             self._quantization[outputs[0]] = inputs[place : place + 2]
 
     def _with_real_numbers(self, node: NodeView, inputs: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the inputs of an operator of ``REAL``, with the values of quantized constants as constants."""
+        """Return the inputs of a node. For an operator of ``REAL``, an input after the first that is computed from
+        constants alone, such as dequantized weights, is replaced by a constant with its values. The constant is
+        entered in ``constants``."""
         made = list(inputs)
         for place in range(1, len(inputs)) if node.operator in REAL else ():
             if inputs[place] in self._derived:
@@ -388,9 +394,10 @@ class Importer:
         return held
 
     def _is_guard_against_nan(self, inputs: tuple[str, ...]) -> bool:
-        """Return whether a choice takes a value wherever it is a number. Exporters write it behind the softmax of attention, for rows without a key.
+        """Return whether the inputs of a Where are ``(IsNaN(x), y, x)``, so that the result is ``x`` wherever ``x``
+        is a number. Exporters write it behind the softmax of attention, for rows without a key.
 
-        int8 and int16 hold no NaN, and results that stay float keep theirs.
+        The node can be left out: int8 and int16 hold no NaN. A result that stays float keeps its NaN.
         """
         made = self.maker(inputs[0])
         return made is not None and made.node.operator == "IsNaN" and made.inputs[0] == inputs[2]
@@ -426,7 +433,8 @@ class Importer:
         return self.shapes[name] if name in self.shapes else self._mode.from_tensor(self._known(name))
 
     def _take(self, size: int) -> None:
-        """Count the bytes of computed constants before they are made."""
+        """Count the bytes of computed constants before they are made. Raises Refused if all of them together exceed
+        ``MOST_CONSTANT_BYTES`` plus four times the bytes of the file's constants."""
         self._constant_bytes += size
         most = MOST_CONSTANT_BYTES + 4 * self._given_bytes
         if self._constant_bytes > most:
@@ -468,7 +476,12 @@ class Importer:
     def _dynamicquantizelinear_node(
         self, proto: onnx.NodeProto, inputs: tuple[str, ...], outputs: tuple[str, ...], names: dict[str, str]
     ) -> None:
-        """Read dynamic quantization as the values that it quantizes, with the scale 1: products with their integers are float products."""
+        """Read dynamic quantization as the values that it quantizes, with the scale 1: products with their integers
+        are float products.
+
+        Raises Refused if another node than MatMulInteger, ConvInteger or DequantizeLinear reads the integers, or if a
+        result is an output of the graph.
+        """
         readers = [operator for name in proto.output for operator in self.readers(name)]
         if "" in readers or not set(self.readers(proto.output[0])) <= {
             "MatMulInteger",

@@ -135,7 +135,8 @@ def _less_maximum(importer: Importer, name: str, summed: Step) -> str | None:
 
 
 def _axis(importer: Importer, step: Step) -> int | None:
-    """Return the axis that a reduction keeps with the length 1; None if it has several, or leaves them out."""
+    """Return the only axis of a reduction that keeps it with the length 1. Return None if ``keepdims`` is 0, or if
+    the axes are several, not given or no constants."""
     axes = _axes(importer, step)
     return axes[0] if len(axes) == 1 and step.node.get("keepdims", 1) else None
 

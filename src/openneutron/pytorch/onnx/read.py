@@ -30,11 +30,13 @@ OLDEST = 7
 
 
 def read_onnx(path: Path, input_shapes: Mapping[str, Sequence[int]] | None = None) -> ExportedProgram | Staged:
-    """Return the program of an ONNX file, with random example inputs.
+    """Return the program of an ONNX file, with random example inputs. For a detector that ends with a suppression of
+    boxes, return the module without it and the suppression as a later float step (``Staged``).
 
     ``input_shapes`` has the shape of each input by name, for inputs whose shapes are not fixed in the file.
 
-    The program has the file's ``metadata_props``, which the compiled file keeps. Raises InvalidModelError for a file that can't be used, InvalidOptionError for a shape that does not fit the file.
+    The result has the file's ``metadata_props``, which the compiled file keeps. Raises InvalidModelError for a file
+    that can't be used, and InvalidOptionError for a shape that does not fit the file.
     """
     model = checked(path)
     metadata = {item.key: item.value for item in model.metadata_props}
@@ -89,7 +91,8 @@ def _value(text: str) -> Any:
 
 
 def checked(path: Path) -> onnx.ModelProto:
-    """Return the model in a file, with external data loaded from the file's folder."""
+    """Return the model in a file, with external data loaded from the file's folder. Raises InvalidModelError if the
+    file is no ONNX model, is damaged or has no output, or if its external data can't be read."""
     try:
         model = onnx.load(str(path), load_external_data=False)
     except Exception as error:  # protobuf has errors of its own for each way in which a file can be damaged

@@ -29,7 +29,8 @@ class Found:
 
 
 def found(graph: onnx.GraphProto) -> Found | None:
-    """Return the suppression at the end of a graph; None without a suppression, and for one that ignores classes."""
+    """Return the suppression at the end of a graph in the form in which Ultralytics exports it. Return None without a
+    suppression, for one that ignores classes, and for any other form."""
     makers = {name: node for node in graph.node for name in node.output}
     suppression = next((node for node in graph.node if node.op_type == "NonMaxSuppression"), None)
     places = next((node for node in graph.node if node.op_type == "NonZero"), None)

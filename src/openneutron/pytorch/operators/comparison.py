@@ -332,7 +332,8 @@ _LOWEST = per_tensor(0.5, -MOST_ORDERED // 2)
 
 
 def _ordered_integers(node: Node, context: Context, a: Value, other: object, op: str) -> Value | Reject:
-    """Compare integers with constants, in either order, as int8. Integers outside [0, ``MOST_ORDERED``) saturate."""
+    """Compare integers with constants, in either order, as int8. The constants must lie in [0, ``MOST_ORDERED``).
+    Computed integers outside of this range saturate, which keeps their order with the constants."""
     if isinstance(other, Node):
         values = [a, context.value(other)]
     else:

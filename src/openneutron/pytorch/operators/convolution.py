@@ -168,9 +168,10 @@ def _channels(node: Node, value: object) -> int:
 
 
 def _transposed_axis(node: Node) -> int:
-    """Return the axis of a transposed convolution's weights [input, output of the group, ...] that has a scale for each index.
+    """Return the axis of a transposed convolution's weights [input, output of the group, ...] that has a scale for
+    each index.
 
-    It is 1, with scales that all groups share, or 0 if each group has one input.
+    It is 0 if there are several groups of one input each. Otherwise it is 1, with scales that all groups share.
     """
     return 0 if _groups(node) == _channels(node, node.args[0]) > 1 else 1
 

@@ -85,8 +85,11 @@ def floor_divide(self: Tensor, other: Tensor | float) -> Tensor | Keep:
 
 @decomposes("aten.div.Tensor_mode")
 def divide_and_round(self: Tensor, other: Tensor, rounding_mode: str | None) -> Tensor | Keep:
-    """Return the rounded quotient of two tensors. A division by a number is one pointwise function, which becomes a
-    table."""
+    """Return the quotient of two tensors, rounded down or towards zero, or not rounded if ``rounding_mode`` is None.
+
+    Return KEPT for integers, and for a rounded division by a single number: that is one pointwise function, which
+    becomes a table.
+    """
     if not (self.is_floating_point() and other.is_floating_point()) or (other.numel() == 1 and rounding_mode):
         return KEPT
     quotient = self / other
@@ -114,7 +117,8 @@ def aminmax(self: Tensor, dim: int | None, keepdim: bool) -> list[Tensor] | Keep
 def mean_of_another_type(
     self: Tensor, dtype: torch.dtype | None, dim: list[int] | None = None, keepdim: bool = False
 ) -> Tensor | Keep:
-    """Compute a mean in double precision in float32 and cast the result; int8 sums are exact either way."""
+    """Compute a mean of float32 values that is to be float64 in float32, and convert the result: sums of int8 values
+    are exact either way. Return KEPT for other types."""
     if self.dtype != torch.float32 or dtype != torch.float64:
         return KEPT
     return self.mean(dim or list(range(self.dim())), keepdim=keepdim).to(dtype)
@@ -161,9 +165,13 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
 
 @decomposes("aten.prod.dim_int")
 def product_along(self: Tensor, dim: int, keepdim: bool, dtype: torch.dtype | None) -> Tensor | Keep:
-    """Multiply the two halves of the values until one value is left, and then multiply that by the values of odd positions left over.
+    """Multiply the two halves of the values until one value is left. Where the number of values is odd, the last one
+    is set aside; the values set aside are multiplied in at the end.
 
-    Each product has a scale of its own. A concatenation of products and remaining values would have one scale for all of them.
+    Each product has a scale of its own. A concatenation of products and remaining values would have one scale for all
+    of them.
+
+    Return KEPT for integers, for another result type, and for more than ``MOST_FACTORS`` values.
     """
     if not self.is_floating_point() or dtype not in (None, self.dtype) or not self.dim():
         return KEPT

@@ -30,7 +30,8 @@ MOST_ONE_HOT = 1 << 18
 
 @decomposes("aten.index_put.default")
 def index_put(self: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool) -> Tensor | Keep:
-    """Write values at indices; of several values at one position the last is kept, or all are added."""
+    """Write values at indices. Of several values at one position the last is kept, or with ``accumulate`` all are
+    added."""
     if not self.is_floating_point() or values.dtype != self.dtype:
         return KEPT
     given = {dim: index for dim, index in enumerate(indices) if index is not None}
@@ -76,7 +77,8 @@ def scatter_add(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor | 
 def _scattered(x: Tensor, dim: int, index: Tensor, values: Tensor, accumulate: bool) -> Tensor | Keep:
     """Write values along a dimension, with indices of its own for each line.
 
-    Return KEPT unless the input and the indices have equal extents in all other dimensions.
+    Return KEPT if the input and the indices differ in the extent of another dimension, for integers, without indices,
+    and for more than ``MOST_ONE_HOT`` elements of the one-hot matrix.
     """
     if not x.is_floating_point() or values.dtype != x.dtype or not x.dim() or not index.numel():
         return KEPT
@@ -113,7 +115,10 @@ def select_scatter(self: Tensor, src: Tensor, dim: int, index: int) -> Tensor | 
 
 @decomposes("aten.slice_scatter.default")
 def slice_scatter(self: Tensor, src: Tensor, dim: int, start: int | None, end: int | None, step: int) -> Tensor | Keep:
-    """Concatenate the slices of ``src`` with the parts of ``self`` between them."""
+    """Concatenate the slices of ``src`` with the parts of ``self`` between them.
+
+    Return KEPT if a step above 1 takes more than ``MOST_PIECES`` slices.
+    """
     dim = dim % self.dim()
     extent = self.shape[dim]
     parts, done = [], 0
@@ -280,7 +285,11 @@ def index_select(node: Node, context: Context) -> Value | Reject:
 @lowers("aten.index.Tensor", moves=True, layout=Layout.OWN, emits=("slice", "gather"))
 def index(node: Node, context: Context) -> Value | Reject:
     """Lower indexing by tensors to GATHER. Constant indices below 0 count from the end. Several index tensors must be for
-    neighbouring dimensions, and all but the last must be constant."""
+    neighbouring dimensions, and all but the last must be constant.
+
+    If the last one is computed, each other one must be a single position, or the two must be for the first two
+    dimensions and the constant one name all rows in order.
+    """
     given = arguments_of(node)
     places = [place for place, item in enumerate(given["indices"]) if item is not None]
     if len(places) == 1:

@@ -362,7 +362,8 @@ def _grouped_product(rows: Tensor, matrix: Tensor) -> Tensor:
 
 
 def _masked(scores: Tensor, mask: Tensor | None, is_causal: bool) -> Tensor:
-    """Return the scores plus the mask, in which ``MASKED`` replaces False and numbers below it, such as -infinity."""
+    """Return the scores plus the mask, in which ``MASKED`` replaces False and numbers below it, such as -infinity.
+    With ``is_causal``, ``MASKED`` is also added for the keys behind each query."""
     if is_causal:
         rows, columns = scores.shape[-2:]
         scores = scores + torch.full((rows, columns), MASKED).triu(1)

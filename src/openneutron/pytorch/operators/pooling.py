@@ -216,7 +216,8 @@ def decompose_adaptive_max_pool(self: Tensor, output_size: list[int]) -> tuple[T
 
 
 def _with_positions(dimensions: int) -> Callable[..., tuple[Tensor, Tensor | None]]:
-    """Return the decomposition of a maximum pool whose second result is the positions."""
+    """Return the decomposition of a maximum pool whose second result is the positions. The positions are None if they
+    take more than ``MOST_COMPARED`` comparisons; the call is then decomposed only if nothing reads them."""
     pool = getattr(_aten, f"max_pool{dimensions}d").default
 
     def max_pool(

@@ -216,9 +216,11 @@ def most_weight(count: int) -> int:
 
 
 def _weighted(node: Node, context: Context, data: Value, places: list[int], quant: QuantParams) -> str | None:
-    """Add a depthwise convolution for the mean over consecutive stored axes, and return its result [outer axes, 1, 1, inner axes].
+    """Add a depthwise convolution for the mean over consecutive stored axes, and return its result [outer axes, 1, 1,
+    inner axes].
 
-    Return None if MEAN is as good, or for the last axis.
+    Return None if MEAN is to compute it: if MEAN is as good, for int16, for axes that are not consecutive or have no
+    elements behind them, and above ``MOST_WEIGHTED`` values or ``MOST_WEIGHTS`` bytes of weights.
     """
     here = context.tensors[data.tensor]
     places = [place for place in places if here.shape[place] > 1]

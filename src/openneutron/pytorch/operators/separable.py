@@ -234,8 +234,10 @@ MOST_ENTRIES = 256
 def apply(context: Context, value: Value, operator: Separable, quant: QuantParams, stem: str) -> Value:
     """Add a separable operator on an image in its stored order, and return the result, which has this quantization.
 
-    A small operator is one matrix, with one rounding. Otherwise the axes follow each other, first the one with the smaller result. The
-    intermediate result has the units of the input, or wider ones if weights are negative.
+    A small operator is one matrix, with one rounding, if rows and columns are neighbours in the stored order.
+    Otherwise the axes follow each other, first the one that shrinks more. The intermediate result has the
+    quantization of the input if no weight is negative and no row of the first matrix has a sum above 1. Otherwise it
+    has a range that all products fit.
     """
     value = context.settled(value)
     shape = (*value.shape[:2], len(operator.rows), len(operator.columns))
@@ -257,7 +259,8 @@ def apply(context: Context, value: Value, operator: Separable, quant: QuantParam
 
 
 def _between(context: Context, source: str, matrix: Matrix) -> QuantParams:
-    """Return a quantization whose range includes all products of the matrix and the tensor."""
+    """Return the quantization of the tensor if its range includes all products of the matrix and the tensor, or a
+    wider one that does."""
     quant, dtype = context.tensors[source].quant, context.tensors[source].dtype
     assert quant is not None
     more = max(1.0, float(np.maximum(matrix, 0).sum(1).max()))

@@ -107,7 +107,8 @@ class Delegation:
         return next((item for item in self.on_cpu if item.rule != UNITS), next(iter(self.on_cpu), None))
 
     def __add__(self, later: Delegation) -> Delegation:
-        """Return the placement of both methods. The delegate calls of ``later`` are numbered after those of this method."""
+        """Return the placement of the operators of both, such as of one method before and after ExecuTorch decomposes
+        it. The delegate calls of ``later`` are numbered after those of this one."""
         moved = (replace(item, partition=item.partition + self.partitions) for item in later.on_npu)
         return Delegation(
             (*self.on_npu, *moved),
@@ -344,14 +345,16 @@ _VIEWS = frozenset(("aten.view_copy.default", "aten.alias_copy.default", "aten._
 
 
 def has_cpu_kernel(node: Node) -> bool:
-    """Return whether a call can run on the CPU. Calls without an operator of a library (getitem, control flow, sizes) can."""
+    """Return whether a call can run on the CPU. Calls without an operator of a library (getitem, control flow, sizes)
+    can, and so can calls that ExecuTorch removes from the program (``_VIEWS``)."""
     overload = overload_of(node)
     return overload is None or str(overload) in _VIEWS or has_kernel(overload)
 
 
 @cache
 def has_kernel(overload: torch._ops.OpOverload) -> bool:
-    """Return whether ExecuTorch's runtime has a kernel for an operator."""
+    """Return whether ExecuTorch's runtime has a kernel for an operator. The result is True for operators whose
+    results are lists of tensors or numbers, which the kernels' names do not show."""
     if not any(isinstance(item.type, torch.TensorType) for item in overload._schema.returns):
         # The results are lists of tensors or numbers: ExecuTorch's emitter rejects the operators that it can't emit.
         return True
@@ -500,7 +503,7 @@ def check_names(patterns: Sequence[str], graphs: Iterable[Graph], more: Iterable
 
 
 def _nearest(pattern: str, nodes: Sequence[Node]) -> list[str]:
-    """Return names of the model that are similar to an unknown name, best first."""
+    """Return at most ``NEAREST`` names of the model that are similar to an unknown name, best first."""
     own = {name for node in nodes for name in (node.name, model_name(node))} | {
         path for node in nodes for path in _modules_of(node)
     }
@@ -533,8 +536,9 @@ def _overloads(name: str) -> Iterable[str]:
 
 
 def _forms(name: str) -> Iterable[str]:
-    """Yield ``aten.view_copy.default``, ``aten.view_copy``, ``aten.view``, and all three with the first dot as in a
-    compile spec."""
+    """Yield the forms of an operator's name that a pattern may have: ``aten.view_copy.default``, ``aten.view_copy``
+    and ``aten.view``, each also with ``_`` for the first dot. A compile spec has ``_`` there for the ``::`` of
+    ``aten::view``."""
     parts = name.split(".")
     if len(parts) < 2:
         return

@@ -30,7 +30,11 @@ HINT = "Set cut_by_cost=False (--no-cut-by-cost) to have it on the NPU."
 def slower_islands(
     partitions: Sequence[Partition], target: Target, options: CompileOptions
 ) -> Iterator[tuple[Partition, Reject]]:
-    """Yield each partition that the NPU computes in more time than the CPU, with the reason."""
+    """Yield each partition between operators on the CPU that the NPU computes in more time than the CPU, with the
+    reason. The NPU's time includes the conversions of the inputs and outputs.
+
+    A partition with states, or whose time is not known, is left out.
+    """
     inside = {node for part in partitions for node in part.nodes}
     for part in partitions:
         if part.states or part.trial is None or not _is_island(part, inside):
@@ -95,7 +99,9 @@ def _is_computed(node: Node) -> bool:
 
 
 def in_float(edge: EdgeProgramManager, names: set[str]) -> EdgeProgramManager:
-    """Return the program without the conversions to quantized values and back before and behind the operators with these names."""
+    """Return the program without pairs of a quantize and a dequantize node next to the operators with these names: in
+    front of their operands and behind their results. All readers of such a dequantize node read the float value
+    instead."""
 
     def without_pairs(module: GraphModule) -> PassResult:
         for node in list(module.graph.nodes):

@@ -263,7 +263,8 @@ def calibrate_and_quantize(
         The quantized module, for ``torch.export.export``.
 
     Raises:
-        InvalidOptionError: There is nothing to calibrate with, or ``is_qat`` differs from the quantizer's.
+        InvalidOptionError: There are no calibration inputs, the model can't run on one of them, ``is_qat`` differs
+            from the quantizer's, or there is ``train_fn`` without ``is_qat``.
 
     >>> import torch
     >>> inputs = (torch.ones(1, 4),)

@@ -217,7 +217,7 @@ class _Parts:
         return sum(map(self.count, tree.pieces))
 
     def mark(self, node: Node, tree: Tree) -> None:
-        """Mark the nodes that join parts, which stay float."""
+        """Mark a node that joins parts, so that it stays float. Do nothing if its tree is not in ``joins``."""
         if tree in self.joins:
             node.meta["custom"] = {**node.meta.get("custom", {}), JOINS_OUTPUT: True}
 

@@ -143,7 +143,8 @@ def _sums(pair: LayerPair, groups: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 def _rows(pair: LayerPair, groups: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Yield for each sample the quantized layer's inputs, [group, position, weight], and the float layer's results
-    before the bias, [group, position, output]."""
+    before the bias, [group, position, output]. At most ``MOST_POSITIONS`` positions of a sample are taken, at equal
+    distances."""
     twin = arguments_of(pair.twin)
     bias = None if twin["bias"] is None else constant_of(pair.real, twin["bias"])
     for mine, real in zip(pair.here, pair.there, strict=True):

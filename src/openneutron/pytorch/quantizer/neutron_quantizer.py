@@ -111,12 +111,16 @@ class NeutronQuantizer(Quantizer):
     Args:
         neutron_target_spec: The target; None means the default target.
         is_qat: True inserts fake quantization for training.
-        observer: The class of observers of activations; None means HistogramRangeObserver, or for int16 the range of all values.
+        observer: The class of observers of activations, or in training of fake quantization. None means
+            HistogramRangeObserver, or for int16 twice the range of all values; in training it means a moving average
+            of the range.
         activations: The type of activations where no other setting exists: ``int8`` or ``int16``.
         converter: The converter of the partitions. For ``eiq``, normalizations become operators of LiteRT.
 
     Attributes:
-        samples: Calibration samples. With them, parts of a result are quantized apart where their ranges differ much.
+        samples: Calibration samples, by which parts of a result with very different ranges are found. These parts get
+            scales of their own. None: only functions of a fixed range, such as sigmoid, count as different from the
+            others.
         splits_results: False gives each result of the model one scale.
 
     Raises InvalidOptionError for an unknown type of activations or an unknown converter.
@@ -192,7 +196,11 @@ class NeutronQuantizer(Quantizer):
         return self._overrides.keeps_float(node)
 
     def transform_for_annotation(self, model: GraphModule) -> GraphModule:
-        """Return the model after the passes of the quantizer, in place; torchao calls this method before ``annotate``."""
+        """Run the quantizer's passes on the model in place, and return it; torchao calls this method before
+        ``annotate``.
+
+        Raises InvalidModelError as ``check_graph`` does.
+        """
         # The passes load the files of all decompositions and lowering rules.
         from openneutron.pytorch.quantizer.passes.neutron_aten_pass_manager import (
             NeutronAtenPassManager,
@@ -210,7 +218,12 @@ class NeutronQuantizer(Quantizer):
         return model
 
     def annotate(self, model: GraphModule) -> GraphModule:
-        """Return the model with the quantization of each node noted, in place; torchao calls this method."""
+        """Store the quantization of each node in its ``meta``, in place, and return the model; torchao calls this
+        method.
+
+        Raises InvalidOptionError for a name in the user's settings that the model does not have, and
+        InvalidModelError as ``check_graph`` does.
+        """
         self.begin(model)
         if self._overrides:
             self._overrides.check(self._names)
@@ -275,9 +288,10 @@ class NeutronQuantizer(Quantizer):
     def _type_moved(self, node: Node, data: Iterable[Node], config: QuantizationConfig) -> str | None:
         """Return the activation type of an operator that only moves values.
 
-        It is the type of the readers if no operand has a type yet (int16 if the readers differ), or if each operand
-        also has another reader of that type, for which it is converted anyway. Otherwise it is the type of the
-        operands; if these differ, it is that of ``config``.
+        It is the type of the readers if no operand has a type yet (int16 if the readers differ, that of ``config`` if
+        no reader has a type). It is also the type of the readers if each operand has another reader of that type, for
+        which it is converted anyway. Otherwise it is the type of the operands; if these differ, it is that of
+        ``config``.
         """
         known = {kind for item in data if (kind := type_of(item)) is not None}
         wanted = self._types_read(node)
@@ -491,8 +505,12 @@ class NeutronQuantizer(Quantizer):
         config: QuantizationConfig,
         constants: Set[Node],
     ) -> bool:
-        """Add the specs of weight and bias to ``inputs``. Return False if the weight is not a constant; in training
-        it may be computed from constants."""
+        """Add the specs of weight and bias to ``inputs``. Return False if the weight depends on anything but
+        constants.
+
+        The bias gets a spec only if it is a stored constant, the activations are int8, and both input and weight are
+        quantized. It gets none if the weight has one scale for each index of another axis than ``rule.weight_axis``.
+        """
         weight = argument(node, rule.weight)
         if not isinstance(weight, Node) or weight not in constants:
             return False

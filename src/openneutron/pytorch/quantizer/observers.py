@@ -203,7 +203,8 @@ class PercentileObserver(HistogramRangeObserver):
     """An observer whose range clips the smallest and the largest values, the fraction ``LEFT_OUT`` of all values."""
 
     def best_range(self) -> tuple[float, float]:
-        """Return the range of the remaining values, extended to 0."""
+        """Return the range without the clipped values at each end, extended to 0. If all values are equal, or none is
+        counted, return the smallest and the largest value."""
         low, high = float(self.min_val), float(self.max_val)
         counts = np.maximum(self.histogram.numpy(), 0)
         if not high > low or not counts.any():
@@ -314,7 +315,8 @@ class _WithHeadroom(UniformQuantizationObserverBase):
 
 
 class MovingRangeObserver(_WithHeadroom, MovingAverageMinMaxObserver):
-    """Observes the moving average of the smallest and of the largest value, for training with int16 activations."""
+    """Observes the moving average of the smallest and of the largest value, for training with int16 activations. The
+    range is ``HEADROOM`` times as wide."""
 
 
 class WholeRangeObserver(_WithHeadroom, MinMaxObserver):

@@ -415,8 +415,8 @@ def leader(data: Sequence[Node], activations: str) -> Node | None:
 
 
 def shares(item: Node, first: Node, activations: str) -> bool:
-    """Return whether an operand takes the scale of ``first``, its leader. An operand whose operator decides its
-    scale is requantized instead, unless the leader has the same spec, such as that of probabilities."""
+    """Return whether an operand takes the scale of ``first``, its leader. An operand whose operator decides its scale
+    is requantized instead, unless both have the same DecidedSpec, such as that of probabilities."""
     spec = decided(item, activations)
     return spec is None or (isinstance(spec, DecidedSpec) and spec is decided(first, activations))
 

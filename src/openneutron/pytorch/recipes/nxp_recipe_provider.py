@@ -30,11 +30,13 @@ class NeutronRecipeConfig:
     """The options of a recipe, with the fields of ExecuTorch's NXP backend in its order.
 
     ``input_spec``: the shape of the input, or a list with the shape or ``ModelInputSpec`` of each input. Without
-    ``calibration_inputs_fn`` the recipe is calibrated with the example inputs of the export, so that ``input_spec`` is only the
-    argument of that function. ``get_quantizer_fn``: a function that returns a ``NeutronQuantizer`` of this project.
-    ``remove_quant_io_ops``: True makes float inputs and outputs int8. ``use_quant_state_dict`` has no effect: the partitioner
-    finds the data of constants in the program. The other fields are parameters of ``generate_neutron_compile_spec`` and
-    ``QuantizationOptions``.
+    ``calibration_inputs_fn`` the recipe is calibrated with the example inputs of the export, so that ``input_spec``
+    is only the argument of that function. ``get_quantizer_fn``: a function that returns a ``NeutronQuantizer`` of
+    this project. ``custom_delegation_options``: the options of the partitioner, as for ``NeutronPartitioner``.
+    ``remove_quant_io_ops``: True makes float inputs and outputs int8. ``use_quant_state_dict`` has no effect: the
+    partitioner finds the data of constants in the program. ``target`` is the parameter ``config`` of
+    ``generate_neutron_compile_spec``, and ``train_fn`` is that of ``QuantizationOptions``. The other fields are
+    parameters of ``generate_neutron_compile_spec`` with the same names.
     """
 
     input_spec: Any = None

@@ -81,7 +81,11 @@ def version_beside(package: Path) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Compile the delegate for a wheel, and return the exit code."""
+    """Compile the delegate for a wheel into the folder ``--to``, from which older delegates are deleted, and return
+    the compiler's exit code.
+
+    Raises SystemExit if ``--executorch`` is no unpacked executorch, or has no metadata beside it.
+    """
     options = argparse.ArgumentParser(prog="compile_delegate.py")
     options.add_argument("--compiler", required=True)
     for name in ("--runtime", "--executorch", "--to"):

@@ -82,10 +82,11 @@ class LoadedMethod:
 
 
 def opened(data: bytes, name: str) -> LoadedMethod | None:
-    """Return the loaded method ``forward`` of a program; None where ``Runner`` has to run the program.
+    """Return the loaded method ``forward`` of a program; None where ``Runner`` has to run the program, or reports why
+    it can't be loaded.
 
-    ``name`` is the file's name in messages. Raise InvalidProgramError where the file is damaged, and MissingToolError where the delegate
-    can't be built.
+    ``name`` is the file's name in messages. Raises InvalidProgramError where the file is damaged, and
+    MissingToolError as ``load_runtime`` does.
     """
     described = next((method for method in pte.methods(data, name) if method.name == METHOD), None)
     if described is None or not _is_simple(described):

@@ -65,7 +65,8 @@ def _tables(plan: Any) -> dict[int, int]:
 class Runner:
     """A loaded program. With ``traced``, its runs record events for ``etdump``.
 
-    Raises InvalidModelError where the program is damaged, has no method ``forward``, or can't be loaded.
+    Raises InvalidModelError where the program is damaged, has no method ``forward``, or can't be loaded, and
+    MissingToolError as ``delegate.load`` does.
     """
 
     def __init__(self, name: str, buffer: bytes, traced: bool = False) -> None:

@@ -141,15 +141,17 @@ FORMS = "Pass a list of samples, each a tuple of the model's arguments"
 
 
 def samples(calibration: Any, wanted: ModelInputs, is_typical: bool = True) -> Iterator[ModelInputs]:
-    """Yield the calibration samples in the shapes and layouts of the example inputs ``wanted``. Larger batches are split.
+    """Yield the calibration samples in the shapes and layouts of the example inputs ``wanted``. Larger batches are
+    split.
 
-    A sample is a tuple of arguments, a tensor for a single argument, a dict of keywords, or ``(tuple, dict)`` for both. NumPy arrays are
-    converted to tensors. The batch axis may be absent if the model's batch is one, and a label may follow the arguments.
-    ``calibration`` may also be one array of all samples, which is split.
+    A sample is a tuple of arguments, a tensor for a single argument, a dict of keywords, or ``(tuple, dict)`` for
+    both. NumPy arrays are converted to tensors. The batch axis may be absent if the model's batch is one, and a label
+    may follow the arguments. ``calibration`` may also be one array of all samples, or a tuple or list with one such
+    array for each of several inputs. Such arrays are split.
 
-    Raises InvalidOptionError for a sample that does not fit the example inputs, or that has NaN or infinite values. With ``is_typical``,
-    warnings after the last sample name each input that has the same value everywhere, or has one sample far outside the range of all
-    others.
+    Raises InvalidOptionError for a sample that does not fit the example inputs, or that has NaN or infinite values. A
+    mask that has only 0 and minus infinity is accepted. With ``is_typical``, warnings after the last sample name each
+    input that has the same value everywhere, or has one sample far outside the range of all others.
     """
     ranges = _Ranges(wanted)
     for index, item in enumerate(_items(calibration, wanted)):
@@ -343,7 +345,8 @@ class _Ranges:
     _elements: dict[int, int] = field(default_factory=dict)
 
     def add(self, index: int, sample: ModelInputs) -> None:
-        """Add a sample. Raises InvalidOptionError for one with NaN or infinite values."""
+        """Add a sample. Raises InvalidOptionError for one with NaN or infinite values. An input that has only 0 and
+        minus infinity is a mask, and is left out."""
         for place, value in enumerate(sample.leaves):
             if not isinstance(value, torch.Tensor) or not value.is_floating_point() or not value.numel():
                 continue

@@ -59,7 +59,8 @@ def example_input(
     Args:
         name: The input's name.
         model: The model's name in messages.
-        sizes: The size of each axis; a name or None where the file leaves it open. An open first axis of several is a batch, of 1.
+        sizes: The size of each axis; a name or None where the file leaves it open. If the first of several axes is
+            open, it is the batch and gets the size 1.
         given: The shape that the user gives.
         dtype: The type.
 

@@ -136,10 +136,11 @@ def example(inputs: Any, keywords: Mapping[str, Any] | None, name: str) -> Model
 
 
 class Staged(nn.Module):
-    """A model in two stages: a network that is quantized, and the steps from its results to the model's results, which stay float.
+    """A model in two stages: a network that is quantized, and the steps from its results to the model's results,
+    which stay float.
 
-    ``later`` is None where the network's results are the model's. ``decides`` is True where the largest results decide, as in a detector.
-    ``example_inputs`` are those of an ExportedProgram.
+    ``later`` is None where the network's results are the model's. ``decides`` is True where the largest results
+    decide, as in a detector. ``example_inputs`` is a pair (arguments, keywords), as in an ExportedProgram.
     """
 
     def __init__(
@@ -162,10 +163,12 @@ class Staged(nn.Module):
 
 
 def as_read(request: Request) -> Request:
-    """Return the request with a model in memory as its form's reader returns it, and with the example inputs of a model in stages.
+    """Return the request with a model in memory as its form's reader returns it, and with the example inputs of a
+    model in stages.
 
-    The default observer of a network with later steps is ``minmax``. A detector's scores are decided by the few largest of a hundred
-    thousand values, which ``histogram`` may leave out of the range: all scores of a trained YOLOv8n then ended at 0.5.
+    If the user chose no observer and the model is not trained, the observer is ``minmax`` for a model in stages whose
+    largest results decide (``decides``). A detector's scores are decided by the few largest of a hundred thousand
+    values, which ``histogram`` may leave out of the range: all scores of a trained YOLOv8n then ended at 0.5.
     """
     form = forms.of_object(request.model)
     if form is forms.KERAS and request.example_inputs is not None:

@@ -345,7 +345,8 @@ class Segment:
 
 
 def segment(network: Network, first: int, end: int) -> Segment | None:
-    """Return the segment of calls [first, end); None if one of them can't run row by row inside it."""
+    """Return the segment of calls [first, end). Return None if it has several calls and one of them can't run row by
+    row inside it."""
     through = 0
     constants = sum(call.constants_bytes for call in network.calls[first:end])
     if end - first == 1:
@@ -380,8 +381,8 @@ def segment(network: Network, first: int, end: int) -> Segment | None:
 
 
 def _feeds(network: Network, first: int, reader: int) -> tuple[Feed, ...] | None:
-    """Return the reads of call ``reader`` from calls at or after ``first``; None if one of them needs a whole piece
-    at once."""
+    """Return the reads of call ``reader`` from calls at or after ``first``. Return None if one of these reads needs a
+    whole piece at once, or if its writer does not write the piece row by row."""
     feeds = []
     for name, needs in network.calls[reader].reads.items():
         for writer in network.pieces[name].writers:

@@ -63,7 +63,7 @@ class Edge:
 
     @property
     def bound(self) -> int | None:
-        """Return a lower bound of the edge's length in bytes; None if no candidate is feasible."""
+        """Return a lower bound of the edge's length in bytes; None if there is no candidate."""
         return self._parts[0][0] if self._parts else None
 
     @property
@@ -409,7 +409,12 @@ class PlanSearch:
         return self._compute[end] - self._compute[first] + issued * self.network.issue_cycles
 
     def _least_computed(self) -> list[int]:
-        """Return for each call a lower bound of its cycles, without the dispatches that a cascade adds."""
+        """Return for each call a number of cycles without its dispatch. The sum over calls [first, end) is a lower
+        bound of the cycles of each cascade of these calls, without one dispatch for each call.
+
+        A chain in patches may take fewer cycles than its calls one by one. The number of the chain's last call is
+        then reduced by the difference, and may be negative.
+        """
         issue = self.network.issue_cycles
         cycles = [self._least[id(each)] - issue for each in self.network.calls]
         for each in self._patched:

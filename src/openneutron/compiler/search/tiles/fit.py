@@ -335,7 +335,8 @@ class TiledTask:
         return self.fit.searches.target
 
     def within(self, budget: int) -> Fitted | Infeasible:
-        """Return the fastest schedule found for ``budget`` bytes of NPU memory. Inputs and outputs are in external memory."""
+        """Return the fastest schedule found for ``budget`` bytes of NPU memory; ``Infeasible`` if none is found.
+        Inputs and outputs are in external memory."""
         found = self.fit.fastest(budget)
         if found is None:
             # The caller subtracts the bytes of states, so that the budget may be negative.

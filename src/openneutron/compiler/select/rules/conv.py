@@ -134,8 +134,9 @@ def conv_2d(graph: Graph, node: Node) -> list[KernelCall]:
 
 
 def _weighted_mean(graph: Graph, node: Node) -> KernelCall | None:
-    """Return a call of mean_s8 for a depthwise convolution of int8 with one weight and one factor, without a bias, whose window is the
-    whole image. Return None for another one."""
+    """Return a call of mean_s8 for an int8 depthwise convolution that is a multiple of the mean: its window is the
+    whole image without padding, all weights are the same positive number, the bias is 0, all channels have the same
+    rescaling factor, and the sums are small enough for mean_s8. Return None for any other convolution."""
     source, result = graph.given(node, 0), graph[node.name]
     weights, bias = _weights(graph, node), _bias(graph, node)
     _, height, width, channels = source.shape
@@ -374,7 +375,8 @@ def _diagonal(weights: Weights, groups: int) -> Weights:
 def transpose_conv(graph: Graph, node: Node) -> list[KernelCall]:
     """Select a convolution for each phase of the strides; the int16 kernels for int16.
 
-    The kernel is conv_2d_s8, conv_2d_1x1_s8 for one tap, or depthwise_conv_2d_s8 for one input in each group. Output row o reads the
+    The kernel is conv_2d_s8. It is conv_2d_1x1_s8 for one tap without padding or groups, and depthwise_conv_2d_s8 for
+    several groups of one input each. Output row o reads the
     taps i for which o + cropped - i is a multiple of the stride, and the input rows (o + cropped - i) / stride. The outputs of one
     phase, o = phase + stride * m, read the same taps and consecutive input rows. So a phase is a convolution of stride 1 with every
     stride-th tap in reverse order, which writes every stride-th row. The same holds for columns. The sums equal those of LiteRT's
@@ -383,7 +385,7 @@ def transpose_conv(graph: Graph, node: Node) -> list[KernelCall]:
     Zeros cost nothing if they fill whole rows or columns of the weights, as in a dilated kernel or one that was enlarged for SAME
     padding, or if they separate groups. LiteRT has no grouped transposed convolution, and stores one with such zeros.
 
-    Neighbouring phases of the columns become one call if only their weights differ. The call has the output channels of all of
+    Neighbouring phases of the columns become one call if only their weights differ and there is one group. The call has the output channels of all of
     them, since the next column follows the channels of a column in memory.
     """
     layer = _layer(graph, node)

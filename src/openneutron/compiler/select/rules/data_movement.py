@@ -235,10 +235,13 @@ use the lowest free channel, and so rarely this one."""
 
 @selects("gather")
 def gather(graph: Graph, node: Node) -> list[KernelCall]:
-    """Select gather_s8 with the axes before the gathered axis as rows, that axis as columns, and the axes after it as channels.
+    """Select gather_s8 with the batch dimensions as batches, the axes between them and the gathered axis as rows, the
+    gathered axis as columns, and the axes after it as channels.
 
-    For constant indices select resize_nearest_neighbor_s8, whose maps can list any rows and columns. For a large constant table
-    select embedding_lookup_s8, which copies only the entries that the indices name.
+    For constant indices without batch dimensions select resize_nearest_neighbor_s8, whose maps can list any rows and
+    columns, if few calls suffice (``gathers_by_maps``). For a constant table whose entries lie along its first axis
+    select embedding_lookup_s8, which copies only the entries that the indices name, if that takes less time than a
+    copy of the whole table.
     """
     if gathers_by_maps(graph, node):
         return indexed(graph, node)
@@ -281,7 +284,9 @@ def _looked_up(name: str, tensors: tuple[Tensor, Tensor, Tensor], extents: tuple
 def indexed(graph: Graph, node: Node) -> list[KernelCall]:
     """Select resize_nearest_neighbor_s8, whose maps list the rows and columns that are read.
 
-    Further axes need a call for each of their positions: those that are neither rows, columns, batches nor channels of the kernel.
+    Further axes need a call for each of their positions: those that are neither rows, columns, batches nor channels
+    of the kernel. If the elements are moved in byte planes (``moved_axes``), each byte of the elements has its own
+    calls.
     """
     source, result = graph.given(node, 0), graph[node.name]
     axes, planes = moved_axes(graph, node)

@@ -358,7 +358,8 @@ def select(graph: Graph, node: Node) -> list[KernelCall]:
 def arg_max(graph: Graph, node: Node) -> list[KernelCall]:
     """Select arg_max_s8 with the searched axis as channels.
 
-    The columns are the axes after it; if it is the last axis, they are the axes before it.
+    The rows are the axes before it, and the columns are the axes after it. If the axes after it have only one
+    element, or if there are none, the columns are the axes before it, in a single row.
     """
     source, result = graph.given(node, 0), graph[node.name]
     axis = arg_axis(graph, node)

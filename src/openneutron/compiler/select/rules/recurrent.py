@@ -262,7 +262,7 @@ def _whole_blocks(data: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 @selects("svdf")
 def svdf(graph: Graph, node: Node) -> list[KernelCall]:
-    """Select svdf_s8 for one step of all sequences."""
+    """Select svdf_s8 for one step of all sequences, after a copy of the state if it is not 0."""
     output, state = (graph[name] for name in node.outputs)
     data, kept = graph.given(node, 0), graph.given(node, layer.RESULTS)
     starts, copies = initial_states(graph, node, ((layer.RESULTS, state.name, 0),))

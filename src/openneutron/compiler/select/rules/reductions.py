@@ -65,7 +65,8 @@ def normalization(graph: Graph, node: Node) -> list[KernelCall]:
 
 @selects("average_pool_2d", "max_pool_2d")
 def pool(graph: Graph, node: Node) -> list[KernelCall]:
-    """Select the pool kernel of the operator and type, or depthwise_conv_2d_s8 for uint8 averages (see ``unsigned_average``)."""
+    """Select the pool kernel of the operator and type. For uint8 averages with a window of an even number of
+    elements, select depthwise_conv_2d_s8 (``unsigned_average``)."""
     source, result = graph.given(node, 0), graph[node.name]
     _, height, width, _ = source.shape
     top, _, left, _ = explicit_padding(node, height, width, node["kernel_h"], node["kernel_w"])

@@ -201,8 +201,8 @@ def converted(model: bytes | Sequence[int], context: CompilationContext) -> tupl
 
 
 def _without_sums(loaded: LiteRTModel) -> bytes:
-    """Return the file without operators. Every operator of the file must be a sum with zeros or the like, whose result
-    equals its operand. NXP's converter also removes all operators of such a file."""
+    """Return the file without operators. Every operator of the file must be an ADD or SUB of constant zeros whose
+    result equals its other operand. NXP's converter also removes all operators of such a file."""
     graph, index = loaded.graph, loaded.tensor_index
     same: dict[str, str] = {}
     for node in graph.nodes:
@@ -216,9 +216,10 @@ def _without_sums(loaded: LiteRTModel) -> bytes:
 
 
 def _whole(graph: Graph) -> Graph | None:
-    """Return the graph without unread inputs if one program can compute all of it; None otherwise.
+    """Return the graph without unread inputs if one program can compute all of it. Return None for a graph without
+    nodes, for one that returns a value that no node computes, and for one with a node that the NPU rejects.
 
-    The caller excludes graphs that only reshape values.
+    The caller excludes graphs whose nodes all add or subtract zeros (``unchanged_operand``).
     """
     part = extract(graph, range(len(graph.nodes)))
     if not graph.nodes or set(part.outputs) != set(graph.outputs):

@@ -83,7 +83,8 @@ def label(data: ReportData, index: int) -> str:
 
 
 def names_axis(order: Sequence[str], name: str = "label") -> Spec:
-    """Return the vertical encoding channel of a bar chart, with a bar for each name in ``order``."""
+    """Return the vertical encoding channel of a bar chart. Its values are those of field ``name``, from top to bottom
+    in the order of ``order``."""
     return {
         "field": name,
         "type": "nominal",
@@ -102,7 +103,8 @@ def microseconds(data: ReportData, cycles: float) -> float:
 
 
 def latency(data: ReportData) -> Chart:
-    """Return a chart of each layer's time, divided into compute, memory, dispatch and copies."""
+    """Return a chart of each layer's time, divided into compute, memory, dispatch and copies. It has three views: the
+    SHOWN slowest layers, all layers in order, and the sums by kernel."""
     order = range(len(data.layers))
     slowest = sorted(order, key=lambda index: (-_all_cycles(data.layers[index]), index))[:SHOWN]
     views = [(f"{len(slowest)} slowest" if len(slowest) < len(order) else "slowest first", _latency(data, slowest))]
@@ -236,7 +238,8 @@ def _by_kernel(data: ReportData) -> Spec:
 
 
 def weights(data: ReportData) -> Chart:
-    """Return a chart of the sizes of the layers' constants, the largest first."""
+    """Return a chart of the sizes of the layers' constants, the largest first. The chart has at most SHOWN layers,
+    and its table has all. Layers without constants are omitted."""
     order = sorted(range(len(data.layers)), key=lambda index: (-data.layers[index].weights_bytes, index))
     order = [index for index in order if data.layers[index].weights_bytes]
     rows: list[Spec] = [
@@ -324,7 +327,8 @@ LOCAL, ACCUMULATED = "alone", "with all before it"
 
 
 def accuracy(data: ReportData) -> Chart:
-    """Return a chart of the layers' signal-to-quantization-noise ratios, the lowest first."""
+    """Return a chart of the layers' signal-to-quantization-noise ratios, the lowest first. A layer's place follows
+    from the lower one of its two ratios. The chart has at most 2 * SHOWN layers, and its table has all."""
 
     def lowest(item: Any) -> float:
         known = [value for value in (item.local_db, item.accumulated_db) if value is not None]
@@ -564,7 +568,8 @@ def _layers(
 
 
 def _points(data: ReportData) -> tuple[list[Spec], list[tuple[Cell, ...]]]:
-    """Return the layers with multiply-accumulates, as data of the roofline chart and as rows of its table."""
+    """Return the layers with multiply-accumulates, as data of the roofline chart and as rows of its table. Layers
+    that move no bytes or take no cycles are omitted too."""
     rows: list[Spec] = []
     table: list[tuple[Cell, ...]] = []
     for index, layer in enumerate(data.layers):

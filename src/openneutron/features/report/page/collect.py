@@ -148,8 +148,8 @@ _NO_FIGURES = (
 
 
 def with_accuracy(data: ReportData, accuracy: Iterable[Measured]) -> ReportData:
-    """Return the data of a report with the accuracy of its layers. Sections that depend on the accuracy are computed
-    again."""
+    """Return the data of a report with the accuracy of its layers. The items of all sections are computed again,
+    since some of them depend on the accuracy."""
     return with_sections(replace(data, accuracy=tuple(by_layer(accuracy, data.layers))))
 
 
@@ -166,7 +166,8 @@ def by_layer(accuracy: Iterable[Measured], layers: Sequence[Layer]) -> Iterable[
 
 
 def _shared(kind: type, source: object, without: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the values of those fields of ``kind`` that ``source`` has as attributes, by name."""
+    """Return the values of those fields of ``kind`` that ``source`` has as attributes, by name. The fields in
+    ``without`` are left out."""
     names = (item.name for item in fields(kind) if item.name not in without and hasattr(source, item.name))
     return {name: getattr(source, name) for name in names}
 
@@ -259,8 +260,8 @@ def _buffers(number: int, part: PartitionSummary, target: Target) -> list[Buffer
 
 
 def _live_bytes(buffers: Iterable[Buffer], steps: int) -> list[int]:
-    """Return for each step the number of bytes of the arena that hold values. Bytes that an operand and an in-place
-    result share count once."""
+    """Return for each step the number of bytes of the partition's memory, in all regions, that hold values. Bytes
+    that an operand and an in-place result share count once."""
     live: list[list[tuple[int, int]]] = [[] for _ in range(steps)]
     for buffer in buffers:
         for step in range(buffer.first, min(buffer.last + 1, steps)):

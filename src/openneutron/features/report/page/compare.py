@@ -112,8 +112,8 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class LayerChange:
-    """The cycles of a layer in two compiles; None for a compile that does not have the layer. ``cycles`` is the
-    difference: B's less A's.
+    """The cycles of a layer in two compiles, with those of copies of its constants. ``a_cycles`` or ``b_cycles`` is
+    None for a compile that does not have the layer. ``cycles`` is ``b_cycles - a_cycles``, where None counts as 0.
 
     ``name`` is the layer's module or its name. Kernel calls of one layer, such as pieces and patches, are added up.
     """

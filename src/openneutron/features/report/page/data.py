@@ -27,10 +27,10 @@ VERSION = 3
 class TargetData:
     """The chip, with the constants of the cost model that the roofline shows.
 
-    ``pipelines`` is the number of pipelines of all cores, ``macs`` the number of multipliers of one pipeline; both are
-    0 in reports of earlier versions. ``constants_from`` is the memory from which constants are copied.
-    ``copies_beside`` states that copies run in parallel to the kernels. ``place`` states where the operators of a program
-    run: on the NPU, or in the kernels of a CPU.
+    ``pipelines`` is the number of pipelines of all cores, ``macs`` the number of multipliers of one pipeline; both
+    are 0 in reports of earlier versions. ``constants_from`` is the memory from which constants are copied.
+    ``copies_beside`` is True if copies run in parallel to the kernels. ``place`` states where the operators of a
+    program run: on the NPU, or in the kernels of a CPU.
     """
 
     name: str
@@ -153,8 +153,9 @@ TENSOR, ROLLING, CONSTANTS = "tensor", "rolling buffer", "copied constants"
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """A buffer at addresses ``offset`` to ``offset + size_bytes`` of the SRAM. It is live in steps ``first`` to
-    ``last`` of its partition.
+    """A buffer at addresses ``offset`` to ``offset + size_bytes`` of its partition's memory. If the memory has
+    several regions, the addresses of a region follow those of the regions before it. The buffer is live in steps
+    ``first`` to ``last`` of its partition.
 
     A rolling buffer holds ``rows_held`` of the ``rows`` of its tensor; both are 0 for other buffers.
     """
@@ -174,8 +175,8 @@ class Buffer:
 class Step:
     """A step of a partition: its layers, its number of iterations ``times``, its first cycle and its cycles.
 
-    ``live_bytes`` is the number of bytes of the arena that hold values in the step. Bytes that an operand and an
-    in-place result share count once.
+    ``live_bytes`` is the number of bytes of the partition's memory, in all regions, that hold values in the step.
+    Bytes that an operand and an in-place result share count once.
     """
 
     partition: int
@@ -301,7 +302,8 @@ class ReportData:
         return self.sections.get(key, ())
 
     def milliseconds(self, cycles: float) -> float:
-        """Return the estimated time of a part of the latency that has ``cycles`` of its cycles, in milliseconds."""
+        """Return the estimated time of ``cycles`` in milliseconds: the modelled latency, multiplied by the share of
+        ``cycles`` in all modelled cycles. The result is 0 if there are no modelled cycles."""
         whole = self.figures.modelled_cycles
         return self.figures.modelled_milliseconds * cycles / whole if whole else 0.0
 
@@ -340,7 +342,8 @@ def with_facts(file: bytes, data: ReportData) -> bytes:
 def facts_of(file: bytes, name: str) -> ReportData:
     """Return the report data inside a compiled file.
 
-    Raises InvalidModelError, which calls the file ``name``, where the file has no data or the data is damaged.
+    Raises InvalidModelError, which calls the file ``name``, where the file has no data, or the data is damaged or of
+    another version.
     """
     file, _ = split_archive(file)
     end = len(file) - len(MARK) - LENGTH_BYTES

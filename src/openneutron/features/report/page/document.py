@@ -29,7 +29,8 @@ def document(
     drawn: Iterable[Chart],
     data: Any,
 ) -> str:
-    """Return the HTML of a page from its head, its sections of (id, title, content), its charts and its data."""
+    """Return the HTML of a page from its head, its sections of (id, title, content), its charts and its data. Raises
+    MissingToolError without vl-convert-python."""
     links = "".join(f'<li><a href="#{key}">{escape(name)}</a></li>' for key, name, _ in parts)
     sections = "\n".join(
         f'<section id="{key}" aria-labelledby="{key}-title"><h2 id="{key}-title">{escape(name)}</h2>{content}</section>'

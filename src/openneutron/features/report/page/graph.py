@@ -54,7 +54,7 @@ class Flow:
 
 def flow_of(data: bytes, name: str) -> Flow:
     """Return the calls, inputs and outputs of a compiled ``.pte`` or ``.tflite``. Raises InvalidProgramError or
-    InvalidModelError for a damaged file."""
+    InvalidModelError for a file that is damaged, and InvalidProgramError for one with a program of another compiler."""
     return _of_tflite(data) if data[4:8] == TFLITE else _of_pte(data, name)
 
 
@@ -154,7 +154,8 @@ CONVERSIONS = {
 
 
 def connected(summary: Summary, flow: Flow, layers: Sequence[Layer]) -> tuple[GraphNode, ...]:
-    """Return the nodes of the graph: the inputs, the calls in the order of execution, and the outputs."""
+    """Return the nodes of the graph: the inputs, the calls in the order of execution, and the outputs. A delegate
+    call becomes the kernel calls of its partition."""
     drawing = _Drawing()
     for number, value in enumerate(flow.inputs):
         drawing.add(GraphNode(INPUT, f"input {number}", "", ()), writes=(value,))
@@ -258,9 +259,9 @@ MOST_LANES = 14
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """The lanes of one row of the graph. ``lane`` has the row's node, the values of ``passing`` pass by, and those of
-    ``joining`` end in the node. ``above`` and ``below`` state whether the node's own lane continues above and below
-    the node."""
+    """The lanes of one row of the graph. ``lane`` has the row's node. The values in the lanes ``passing`` continue
+    below the row. The node reads the values in the lanes ``joining``, some of which may continue too. ``above`` and
+    ``below`` state whether the node's own lane continues above and below the node."""
 
     lane: int
     passing: tuple[int, ...]

@@ -186,7 +186,8 @@ class LanguageFacts:
 
 
 def language_facts(interface: Interface, program: Program, file_bytes: int) -> LanguageFacts:
-    """Return the facts of the program of a language model."""
+    """Return the facts of the program of a language model. The facts have no times if the time of the program's chip
+    is not modelled."""
     microcode = decode(program, checksums=False)
     work = timed_work(microcode)
     phases: list[PhaseTime] = []

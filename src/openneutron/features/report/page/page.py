@@ -38,7 +38,8 @@ NAMED = 3
 
 
 def findings(data: ReportData) -> tuple[Row, ...]:
-    """Return the findings about time, the largest loss first, and after them the findings about accuracy."""
+    """Return at most MOST findings about time, the largest loss first, and after them at most NAMED findings about
+    accuracy, the lowest ratio first."""
     found = [*_idle(data), *_dispatch(data), *_stripes(data), *_cpu_calls(data)]
     found.sort(key=lambda item: -item[0])
     return tuple(Row(title, text) for _, title, text in found[:MOST]) + tuple(_accuracy(data))
@@ -171,8 +172,9 @@ def with_sections(data: ReportData) -> ReportData:
 
 
 def texts_of(made: Callable[[], ReportData]) -> list[RenderableType]:
-    """Return the text of each section that has one, below the section's title. ``made`` returns the report's data; it
-    is called only if there is such a section, since it takes time."""
+    """Return the text of each section that has one, below the section's title. ``made`` returns the report's data.
+    Since it takes time, it is called only if a section other than those of language models (``of_decoder``) has a
+    text; otherwise the result is empty."""
     if all(each.text is None or each.of_decoder for each in SECTIONS):
         return []
     return texts(made())
@@ -190,8 +192,9 @@ def charts_of(data: ReportData) -> list[Chart]:
 
 
 def pictures(data: ReportData, suffix: str) -> bytes:
-    """Return the charts of latency by layer and memory over time as one picture. ``suffix`` is ``.png`` or ``.svg``.
-    Raises InvalidModelError where nothing runs on the NPU."""
+    """Return the charts of latency by layer and memory over time as one picture, each in its first view. ``suffix``
+    is ``.png`` or ``.svg``. Raises InvalidModelError where nothing runs on the NPU, and MissingToolError without
+    vl-convert-python."""
     if not data.layers:
         raise InvalidModelError(f"'{data.model}': none of it runs on the NPU, so there is nothing to draw.")
     drawn = (charts.latency(data), charts.memory(data))
@@ -213,8 +216,8 @@ def page(data: ReportData) -> str:
 
 
 def data_of(html: str, subject: str) -> ReportData:
-    """Return the report data inside an HTML page. Raises InvalidModelError, which names ``subject``, if the text is no
-    page of a report."""
+    """Return the report data inside an HTML page. Raises InvalidModelError, which names ``subject``, if the text is
+    no page of a report of one model, or if its data is damaged or of another version."""
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', html, re.DOTALL)
     if found is None:
         raise InvalidModelError(f"'{subject}': it is no report of one model. `openneutron report` writes these files.")

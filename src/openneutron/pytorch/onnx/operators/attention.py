@@ -13,7 +13,9 @@ from openneutron.pytorch.onnx.operators.table import NodeView, Refused, Values, 
 
 
 def _heads(x: Tensor, count: int | None) -> Tensor:
-    """Return (batch, heads, tokens, channels) of a head; 3-D operands have the heads in their channels."""
+    """Return an operand as (batch, heads, tokens, channels). A 4-D operand has this form. A 3-D operand (batch,
+    tokens, channels) has the channels of its ``count`` heads one after the other. Raises Refused for a 3-D operand
+    without ``count``."""
     if x.dim() == 4:
         return x
     if not count:
@@ -72,7 +74,9 @@ def _attention(
 
 
 def _seen(tokens: int, keys: int, past: int, left: int, right: int) -> Tensor:
-    """Return which keys each query may use; a negative number of keys to its left or right is no bound."""
+    """Return a boolean [tokens, keys] that is true where a query may use a key. The first query is at the position
+    ``past``. ``left`` and ``right`` are the numbers of keys that a query sees before and after its own position; a
+    negative number is no bound."""
     distance = torch.arange(keys) - torch.arange(past, past + tokens).reshape(-1, 1)
     seen = torch.ones(tokens, keys, dtype=torch.bool)
     seen = seen if left < 0 else seen & (distance >= -left)

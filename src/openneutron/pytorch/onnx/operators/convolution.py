@@ -40,7 +40,11 @@ def _paddings(
 
 
 def _padded(x: Tensor, pairs: list[tuple[int, int]], value: float = 0.0) -> tuple[Tensor, list[int]]:
-    """Return the operand, and the padding that the operator itself adds: the same before and after each axis."""
+    """Return the operand and the padding that the operator itself has to add, one number for both sides of each axis.
+
+    If the padding of any axis differs between its sides, the result is the operand already padded with ``value``, and
+    0 for each axis.
+    """
     if all(before == after for before, after in pairs):
         return x, [before for before, _ in pairs]
     return F.pad(x, [side for pair in reversed(pairs) for side in pair], value=value), [0] * len(pairs)
@@ -59,7 +63,8 @@ def _conv(node: NodeView, x: Tensor, weights: Tensor, bias: Tensor | None = None
 
 @converts("ConvTranspose")
 def _conv_transpose(node: NodeView, x: Tensor, weights: Tensor, bias: Tensor | None = None) -> Values:
-    """Padding that differs between both sides is cut from the result without padding."""
+    """Convert to PyTorch's transposed convolution. Padding that differs between both sides or is negative, and an
+    output padding that PyTorch does not take, become a crop or a pad of the result without padding."""
     rank = x.dim() - 2
     if rank not in _TRANSPOSED:
         raise Refused(f"has {rank} axes of space, of at most 3")
@@ -98,7 +103,8 @@ _MEAN = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
 
 
 def _pool(node: NodeView, x: Tensor) -> tuple[list[int], list[int], list[int], list[tuple[int, int]], bool]:
-    """Return the kernel, strides, dilations, paddings and whether a last window may begin where the operand is shorter."""
+    """Return the kernel, strides, dilations, the paddings before and after each axis, and whether the number of
+    windows is rounded up (``ceil_mode``). Raises Refused unless there are 1 to 3 axes of space."""
     rank = x.dim() - 2
     if rank not in _MAX:
         raise Refused(f"has {rank} axes of space, of 1 to 3")

@@ -100,7 +100,8 @@ for _operator in _ARITHMETIC:
 
 @converts("Pow", constants=(1,))
 def _pow(node: NodeView, a: Tensor, b: Any) -> Values:
-    """A constant exponent is a number, as PyTorch's models have it."""
+    """Convert a power. A constant exponent of one element becomes a number, as PyTorch's models have it. The result
+    has the type of the base."""
     if isinstance(b, Tensor):
         return cast(torch.pow(a, b), a.dtype)
     if b.size > 1 or b.ndim > a.dim():

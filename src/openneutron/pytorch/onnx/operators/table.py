@@ -94,7 +94,8 @@ def converts(
 
 
 def cast(x: torch.Tensor, kind: torch.dtype) -> torch.Tensor:
-    """Return a tensor of a type. torch.export records a conversion to the same type too, and a quantized operator does not end in one."""
+    """Return a tensor converted to a type, or the tensor itself if it has this type. torch.export would record the
+    conversion to the same type too, and it would stand between an operator and the quantization of its result."""
     return x if x.dtype == kind else x.to(kind)
 
 

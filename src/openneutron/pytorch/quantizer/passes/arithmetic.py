@@ -110,7 +110,8 @@ class _Made:
         return True
 
     def has_sum(self, node: Node) -> bool:
-        """Return whether a node's integers are computed from booleans and constants, with a sum among the operators."""
+        """Return whether a node computes integers from booleans and constants, with a sum among the operators, and
+        int8 with the scale 1 represents all of them (``whole_spec``)."""
         if not _is_integer(node) or node.op != "call_function" or self._bounds(node) is None:
             return False
         return node.target in _INTEGER_SUMS or any(map(self.has_sum, node.all_input_nodes))

@@ -166,7 +166,8 @@ def _factor_of(module: GraphModule, node: Node) -> tuple[Node, float] | None:
 
 
 def _product_behind(node: object) -> Node | None:
-    """Return the product that ``node`` is a view of; None if another node reads the product or the view."""
+    """Return the matrix product that ``node`` is, or whose elements it moves. Return None if there is none, or if one
+    of the nodes up to the product does not have exactly one reader."""
     while isinstance(node, Node) and len(node.users) == 1:
         if node.target in _PRODUCTS:
             return node

@@ -83,7 +83,8 @@ def times_factor(weight: Tensor, factor: Tensor, transposed: bool) -> Tensor:
 
 
 def scaled_weight(weight: Tensor, gamma: Tensor | None, variance: Tensor, eps: float, transposed: bool) -> Tensor:
-    """Return the weights times the normalization's factors, in the form that training quantizes."""
+    """Return the weights times the normalization's factors, in the form that training quantizes. A factor below
+    ``_LEAST_FACTOR`` counts as 1."""
     return times_factor(weight, _safe(factor_of(gamma, variance, eps)), transposed)
 
 
@@ -134,7 +135,9 @@ class SimulateBatchNorm(NodePass):
     """Join each batch normalization with the layer before it, or with a new depthwise 1x1 convolution of ones if no
     layer can take it.
 
-    A normalization without running statistics does not change. A normalization that no layer can take does not change if ``keep`` returns True for it.
+    A normalization does not change if it has no running statistics, or if its statistics or parameters are not
+    constant. A normalization that no layer can take does not change either if its rank is above 4, or if ``keep``
+    returns True for it.
     """
 
     targets = (BATCH_NORM,)
@@ -214,8 +217,8 @@ def _takes_norm(module: GraphModule, layer: Node) -> bool:
 
 
 def _ones(module: GraphModule, norm: Node, source: Node) -> Node:
-    """Return a new depthwise 1x1 convolution of ones that reads ``source``. A matrix first gets a last axis of one
-    column."""
+    """Return a new depthwise 1x1 convolution of ones that reads ``source``. A matrix first gets a last axis of extent
+    1."""
     value = norm.meta["val"]
     channels, spatial = value.shape[1], max(1, value.dim() - 2)
     weight = add_constant(module, norm, f"{norm.name}_ones", torch.ones(channels, 1, *[1] * spatial))
@@ -272,11 +275,11 @@ _VOLUMES = (_aten.conv3d.default, _aten.conv3d.padding, _aten.conv_transpose3d.i
 
 @dataclass(frozen=True, slots=True)
 class FoldBatchNorm(NodePass):
-    """Fold each batch normalization into a layer.
+    """Fold each batch normalization in eval mode whose statistics and parameters are constant into a layer.
 
-    layers: the kinds of layers to fold into, tried in this order. "convolution" and "linear" compute the
-    normalization's input, "behind" are the linear layers that read its result, and "alone" is a new depthwise
-    convolution.
+    layers: the kinds of layers to fold into. They are tried in the order of the default value. "convolution" and
+    "linear" compute the normalization's input, "behind" are the linear layers that read its result, and "alone" is a
+    new depthwise convolution.
     """
 
     layers: tuple[str, ...] = ("convolution", "linear", "behind", "alone")
@@ -300,7 +303,8 @@ class FoldBatchNorm(NodePass):
 
 
 def _affine_of(module: GraphModule, node: Node) -> Affine | None:
-    """Return the function of a batch normalization in eval mode with constant statistics; None for any other one."""
+    """Return the function of a batch normalization in eval mode with constant statistics and parameters; None for any
+    other one."""
     given = arguments_of(node)
     mean, variance = constant_of(module, given["running_mean"]), constant_of(module, given["running_var"])
     if given["training"] or mean is None or variance is None:
@@ -456,7 +460,8 @@ FIRST = (
 
 
 def fold_batch_norms(module: GraphModule) -> None:
-    """Fold the batch normalizations of a module, in place."""
+    """Run the passes ``FIRST`` on a module, in place. They rewrite the exported graph to its usual form, fold
+    constants, and then fold the batch normalizations."""
     # The passes load the files of all decompositions and lowering rules.
     from openneutron.pytorch.quantizer.passes.neutron_aten_pass_manager import NeutronAtenPassManager
 
@@ -468,9 +473,10 @@ _FOLDED = (BATCH_NORM, _aten._native_batch_norm_legit_no_training.default)
 
 
 def _raises(norm: Node) -> bool:
-    """Return whether torchao raises for a batch normalization.
+    """Return whether torchao may raise for a batch normalization.
 
-    It raises if the normalization has no running statistics, or follows a layer whose weight or bias is computed.
+    It raises if the normalization has no running statistics, or follows a layer whose weight or bias is computed. The
+    result is True for any operator before the normalization whose second or third argument is computed.
     """
     layer = norm.args[0]
     assert isinstance(layer, Node)
@@ -489,7 +495,8 @@ def _folding_first(fold: Callable[[GraphModule], None]) -> Callable[[GraphModule
 
 
 def mend_torchao() -> None:
-    """Let ``prepare_pt2e`` accept batch normalizations after layers with computed weights, in this process."""
+    """Let ``prepare_pt2e`` accept batch normalizations without running statistics, and those after layers with
+    computed weights, in this process."""
     if not hasattr(quantize_pt2e._fuse_conv_bn_, "__wrapped__"):
         quantize_pt2e._fuse_conv_bn_ = _folding_first(quantize_pt2e._fuse_conv_bn_)
 

@@ -86,7 +86,8 @@ class FoldConstants:
 
 
 def _without_elements(node: Node) -> torch.Tensor | None:
-    """Return the value of a node whose result has no elements; None for any other node."""
+    """Return the value of a node whose result has no elements. Return None for any other node, and for an operator
+    that writes to a tensor."""
     value = node.meta.get("val")
     if not isinstance(value, torch.Tensor) or any(not isinstance(extent, int) for extent in value.shape):
         return None
@@ -126,8 +127,12 @@ def _value_of(node: Node, known: Mapping[Node, Value]) -> Value | None:
 
 
 def _filled_alike(node: Node) -> torch.Tensor | None:
-    """Return the result of a call that fills the shape of a tensor with a number, such as ``ones_like``; None for
-    other calls."""
+    """Return the result of a call of ``_FILLED_ALIKE``, such as ``ones_like``, which fills the shape of a tensor with
+    a number.
+
+    Return None if the shape is not fixed, if the result has more than ``MOST_ELEMENTS`` elements, or if the number is
+    computed.
+    """
     value, given = node.meta.get("val"), arguments_of(node)
     if not isinstance(value, torch.Tensor) or any(not isinstance(extent, int) for extent in value.shape):
         return None
@@ -148,7 +153,11 @@ def _is_function(node: Node, overload: torch._ops.OpOverload) -> bool:
 
 
 def _without_repeats(node: Node, value: torch.Tensor) -> torch.Tensor:
-    """Return the value with one element along each axis on which it repeats, where all readers broadcast that axis."""
+    """Return a copy of the value with one element along each axis on which it repeats.
+
+    The copy has the whole value if it has at most ``SMALL`` elements, or if one of the readers does not broadcast all
+    of these axes.
+    """
     smallest = value
     if value.numel() > SMALL:
         for axis in range(value.dim()):
@@ -181,7 +190,8 @@ Known = Callable[[object], torch.Tensor | None]
 
 @dataclass(frozen=True, slots=True)
 class DropUnitFactors(NodePass):
-    """Replace a product with a constant of ones by its other factor. A mask that hides nothing is such a constant."""
+    """Replace a product with a constant of ones by its other factor, if that has the shape and the type of the
+    product. A mask that hides nothing is such a constant."""
 
     targets = (_aten.mul.Tensor,)
 
@@ -238,8 +248,8 @@ class ScalarsToTensors(NodePass):
     """Rewrite arithmetic of a float tensor and a number so that the number is a constant tensor c.
 
     ``x + 2`` becomes ``x + c``, ``x / 2`` becomes ``x * c``, and ``2 - x`` (rsub) becomes ``c - x``. ``x / y``
-    becomes ``x * (1 / y)``, and ``x + 3 * y`` (alpha) becomes ``x + y * c``. The larger of ``x`` and a number becomes
-    a clamp.
+    becomes ``x * (1 / y)``, unless y is a constant with a zero, and ``x + 3 * y`` (alpha) becomes ``x + y * c``. The
+    larger or the smaller of ``x`` and a constant of one element becomes a clamp.
 
     training: parameters that are trained do not count as constants, so that training continues to change them.
 

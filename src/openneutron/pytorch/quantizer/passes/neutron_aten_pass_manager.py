@@ -240,10 +240,10 @@ def _trace_of_torch(decomposition: TorchDecomposition, positional: list[str], ca
 
 
 def _is_unsafe(node: Node, origin: torch._ops.OpOverload) -> bool:
-    """Return whether a decomposition must not be used.
+    """Return whether a decomposition with this node must not be used.
 
-    It must not contain the operator itself, an operator that is random or writes to a tensor, or an operator outside
-    of ATen.
+    This holds for the decomposed operator ``origin`` itself, for an operator that is random or writes to a tensor,
+    and for an operator outside of ATen.
     """
     overload = node.target
     if node.op != "call_function" or overload is operator.getitem:
@@ -333,10 +333,10 @@ def is_implicit(overload: torch._ops.OpOverload) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class TorchDecomposition:
-    """Return PyTorch's decomposition of an operator, as a function of the operator's own arguments.
+    """PyTorch's decomposition of an operator. ``function`` takes the operator's own arguments.
 
-    pre_dispatch: trace in terms of operators such as linear and softmax. Decompositions written in C++ can only be
-    traced below these (addmm, _softmax).
+    pre_dispatch: True traces in terms of operators such as linear and softmax. Decompositions written in C++ can only
+    be traced below these (addmm, _softmax).
     """
 
     function: Callable[..., Any]

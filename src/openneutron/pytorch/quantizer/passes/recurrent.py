@@ -74,7 +74,11 @@ class _Call:
 
     @classmethod
     def of(cls, module: GraphModule, node: Node, training: bool) -> _Call | None:
-        """Return a call that can be replaced, or None."""
+        """Return the call if it can be replaced, else None.
+
+        Its parameters must be constant, and its input a float32 tensor of fixed shape with elements. A call that
+        drops values in training can't be replaced.
+        """
         given = _as_layer(arguments_of(node)) if node.target in CELLS else arguments_of(node)
         x = given["input"].meta.get("val")
         states = given["hx"] if isinstance(given["hx"], (list, tuple)) else [given["hx"]]
@@ -160,9 +164,10 @@ class _Call:
     def _direction(
         self, number: int, x: Node, direction: _Direction, batch_first: bool, backwards: bool
     ) -> tuple[Node, ...]:
-        """Return the hidden state after each step of one direction.
+        """Return a tuple with the hidden state after each step of one direction.
 
-        For an LSTM whose states are given or read, return both states after the last step too.
+        For an LSTM cell, and for an LSTM whose cell state is read or whose initial states are not all 0, the tuple
+        also has the hidden state and the cell state after the last step.
         """
         kind = str(self.node.target).split(".")[1].removesuffix("_cell")
         gates = {"lstm": 4, "gru": 3}.get(kind, 1)

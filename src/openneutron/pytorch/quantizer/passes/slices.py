@@ -135,7 +135,7 @@ class MergeSlices(Pass):
 
 
 def _pieces(module: GraphModule, node: Node) -> Iterator[tuple[Slice, tuple[object, ...]]]:
-    """Yield each slice that a call reads, with the other arguments of the call. Yield nothing if the call can't be
+    """Yield the slice that a call reads, with the other arguments of the call. Yield nothing if the call can't be
     merged."""
     if node.target not in (*_FUNCTIONS, _aten.linear.default) or node.kwargs:
         return
@@ -203,7 +203,11 @@ def _behind(module: GraphModule, source: Node, others: tuple[object, ...]) -> No
 
 @dataclass(frozen=True, slots=True)
 class PutsToJoins(NodePass):
-    """Rewrite ``y[..., [3, 4]] = x`` with constant indices to a concatenation of slices of ``y`` and ``x``."""
+    """Rewrite ``y[..., [3, 4]] = x`` with constant indices to a concatenation of slices of ``y`` and ``x``.
+
+    This applies if the indices are along one axis and all different, if the values are not added to ``y``
+    (accumulate), and if there are at most ``MOST_RUNS`` slices.
+    """
 
     targets = (_aten.index_put.default,)
 

@@ -98,8 +98,9 @@ class DecoderBlock(nn.Module):
 class TextDecoder(nn.Module):
     """A decoder-only transformer with a key/value cache (Vaswani et al., arXiv 1706.03762; learned positions).
 
-    A run reads one token and its position, both int64 [1], and returns the logits [1, tokens] of the next token. A text begins at
-    position 0. A run does not read the buffers after the current position. A position beyond the last one is an error.
+    A run reads one token and its position, both int64 [1], and returns the logits [1, tokens] of the next token. A
+    text begins at position 0. The values of the buffers after the current position have no effect. A position beyond
+    the last one is an error.
     """
 
     visible: torch.Tensor
@@ -176,8 +177,10 @@ def random_inputs(shape: tuple[int, ...], generator: torch.Generator) -> torch.T
 def settle(model: nn.Module, shape: tuple[int, ...], generator: torch.Generator, frames: int | None = None) -> None:
     """Draw the weights of a model, and set its batch norms and the last layer of a classifier. Leave it in eval mode.
 
-    The spread of the weights is that of He et al., arXiv 1502.01852. Each batch norm gets the statistics of random inputs of ``shape``. A
-    classifier's last linear layer is scaled so that a softmax of its results has nearly even probabilities. ``frames``: see ``BuiltIn``.
+    The spread of the weights is that of He et al., arXiv 1502.01852, and the weights of convolutions also have a mean
+    (``COHERENCE``). Only convolutions and linear layers are drawn. Each batch norm gets the statistics of random
+    inputs of ``shape``. If the last linear layer returns a matrix, the model is a classifier: this layer is scaled
+    and shifted so that a softmax of its results has nearly even probabilities. ``frames``: see ``BuiltIn``.
     """
     count = max(8, min(64, SETTLING_VALUES // math.prod(shape[1:])))
     inputs = random_inputs((count, *shape[1:]), generator)
@@ -239,7 +242,8 @@ def _draw(layer: nn.Module, generator: torch.Generator) -> None:
 
 
 def level(model: nn.Module, shape: tuple[int, ...], generator: torch.Generator) -> None:
-    """Divide the weights and the bias of each layer by the standard deviation of the layer's results.
+    """Divide the weights and the bias of each convolution and linear layer by the standard deviation of the layer's
+    results on random inputs of ``shape``.
 
     This is the method of Mishkin and Matas, arXiv 1511.06422, for networks without normalizations.
     """
