@@ -170,6 +170,14 @@ def test_a_process_that_hangs_is_ended(sdk: Path, tmp_path: Path, monkeypatch: p
     )
 
 
+def test_a_stopped_call_is_no_answer_for_a_longer_one(sdk: Path) -> None:
+    fake_sdk.write(sdk, "import time\ntime.sleep(1.5)")
+    for seconds, words in ((1, "was stopped after 1 s"), (30, "returned no model")):
+        with pytest.raises(ConverterError, match=words) as caught:
+            EiqConverter().convert(chain(1), replace(EIQ, converter_timeout=seconds))
+    assert "was stopped" not in str(caught.value)
+
+
 def test_microcode_of_another_version(sdk: Path, tmp_path: Path) -> None:
     fake_sdk.write(sdk, fake_sdk.OTHER_VERSION)
     with pytest.raises(ConverterError) as caught:

@@ -74,8 +74,8 @@ class _Answer:
 @dataclass(frozen=True, slots=True)
 class _Question:
     """The input of one call of NXP's converter. Two questions are equal if their keys are. The key depends on the
-    model, the request, the version of Python and the installed SDK, but not on ``seconds``, the time after which the
-    call is stopped."""
+    model, the request, the version of Python, the installed SDK, and ``seconds``, the time after which the call is
+    stopped: a call that was stopped does not answer for a longer one."""
 
     key: str
     model: bytes = field(compare=False, repr=False)
@@ -145,8 +145,8 @@ class EiqConverter:
             "useProfiling": options.profile,
         }
         request = {"target": options.target, "options": wanted, "flags": _flags(options.converter_flags)}
-        model = litert.write(replace(graph, name=""))
-        answer = _answer(_Question(_key(model, request), model, request, options.converter_timeout))
+        model, seconds = litert.write(replace(graph, name="")), options.converter_timeout
+        answer = _answer(_Question(_key(model, request, seconds), model, request, seconds))
         if answer.file is None:
             raise _no_model(graph, answer, options)
         if kernel_selection and answer.selection is None:
@@ -227,10 +227,10 @@ def _no_model(graph: Graph, answer: _Answer, options: CompileOptions) -> Convert
     )
 
 
-def _key(model: bytes, request: Mapping[str, Any]) -> str:
-    """Return the key of a question: a hash of the model, the request, the versions of Python and of the SDK, and the
-    paths, sizes and times of the SDK's files."""
-    digest = Digest(EIQ, json.dumps(request, sort_keys=True), release(), sys.version)
+def _key(model: bytes, request: Mapping[str, Any], seconds: int) -> str:
+    """Return the key of a question: a hash of the model, the request, the time limit, the versions of Python and of the
+    SDK, and the paths, sizes and times of the SDK's files."""
+    digest = Digest(EIQ, json.dumps(request, sort_keys=True), str(seconds), release(), sys.version)
     spec = importlib.util.find_spec(PACKAGE)
     for folder in [] if spec is None else spec.submodule_search_locations or []:
         for path in sorted(Path(folder).rglob("*")):
