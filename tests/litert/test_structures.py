@@ -62,6 +62,7 @@ def int32(*values: int) -> np.ndarray:
         (mixed, _set("tensors.0.buffer", 77), "tensor 0 names buffer 77; there are 8"),
         (mixed, _set("tensors.0.shape", int32(1, -3)), "tensor 0 has shape [1, -3]; an extent is 0 or more, or -1 where it is not known"),
         (mixed, _set("tensors.3.shape", int32(8, 3, 3, 5)), "tensor 3 has shape [8, 3, 3, 5], which takes 360 bytes; its buffer has 288"),
+        (mixed, _set("tensors.3.shape", int32(-1, 3, 3, 4)), "tensor 3 has shape [-1, 3, 3, 4] and a buffer of 288 bytes; a constant has no open extents"),
         (mixed, _set("model.signatureDefs.0.inputs.0.tensorIndex", 33), "signature 0 names tensor 33; there are 17"),
         (mixed, _set("model.metadata.0.buffer", 10), "metadata 0 names buffer 10; there are 8"),
         (mixed, _set("operators.2.builtinOptionsType", 1), "operator 2 (MAX_POOL_2D) has the options of another operator, Conv2DOptions; its own are Pool2DOptions"),

@@ -199,6 +199,8 @@ def _check_tensor(model: Any, tensor: Any, subject: str) -> int:
         taken = -(-math.prod(shape) // 2)
     content = model.buffers[tensor.buffer].data
     stored = 0 if content is None else len(content)
+    if stored and UNKNOWN in shape:
+        raise DamagedError(f"{subject} has shape {shape} and a buffer of {stored} bytes; a constant has no open extents")
     if stored < taken and stored and not tensor.externalBuffer and tensor.sparsity is None:
         raise DamagedError(f"{subject} has shape {shape}, which takes {taken} bytes; its buffer has {stored}")
     return taken if stored else 0
