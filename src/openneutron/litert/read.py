@@ -82,9 +82,10 @@ class DamagedError(Exception):
 
 
 def check_size(data: bytes) -> None:
-    """Check that a flatbuffer does not refer to more tables and names than a file of its size can have: a table for
-    each 4 bytes, and names of SHARED times the file's size in total, or ALWAYS_TAKEN if that is more. The check runs
-    before any objects are made for them.
+    """Check, before any objects are made, that a flatbuffer refers to no more tables and names than its size allows.
+
+    A small file could otherwise take much memory by referring to the same bytes many times. The limits are one table
+    for each 4 bytes of the file, and max(SHARED * file size, ALWAYS_TAKEN) bytes of names in all.
 
     Raises DamagedError, or whatever the generated reader raises for damaged bytes.
     """
@@ -200,7 +201,9 @@ def _check_tensor(model: Any, tensor: Any, subject: str) -> int:
     content = model.buffers[tensor.buffer].data
     stored = 0 if content is None else len(content)
     if stored and UNKNOWN in shape:
-        raise DamagedError(f"{subject} has shape {shape} and a buffer of {stored} bytes; a constant has no open extents")
+        raise DamagedError(
+            f"{subject} has shape {shape} and a buffer of {stored} bytes; a constant has no open extents"
+        )
     if stored < taken and stored and not tensor.externalBuffer and tensor.sparsity is None:
         raise DamagedError(f"{subject} has shape {shape}, which takes {taken} bytes; its buffer has {stored}")
     return taken if stored else 0

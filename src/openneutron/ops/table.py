@@ -363,7 +363,10 @@ class Op:
         return self.made_of is not None and (self.composed is None or self.composed(graph, node))
 
     def composition(self, graph: Graph, node: Node) -> Composition:
-        """Return the composition of a node."""
+        """Return the nodes that together compute what ``node`` computes, and the tensors between them.
+
+        Only for rows with ``made_of``. ``is_composed`` says whether these nodes replace the node.
+        """
         assert self.made_of is not None
         parts = Parts(graph, node)
         self.made_of(parts, graph, node)

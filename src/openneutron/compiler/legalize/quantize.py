@@ -141,7 +141,8 @@ def _part(
 
 
 def _behind_views(graph: Graph, name: str, producers: Mapping[str, Node]) -> Node | None:
-    """Return the node that computes a tensor, skipping reshapes that do not change the shape; None if no node does."""
+    """Return the node that computes a tensor, skipping views (``VIEWS``) whose output has the shape of their input;
+    None if no node does."""
     made = producers.get(name)
     while made is not None and made.op in VIEWS and graph.given(made, 0).shape == graph[made.name].shape:
         made = producers.get(str(made.inputs[0]))

@@ -186,8 +186,8 @@ def fetched_bytes(call: KernelCall, storages: Storages) -> int:
 
 
 def kept_bytes(schedule: Schedule, storages: Storages) -> int:
-    """Return the total size in bytes of the constant operands that are never copied whole (``copied_by_kernel``). Equal
-    operands count once."""
+    """Return the total aligned size in bytes of the constants that are never copied as a whole before a run, because
+    kernels copy only the parts that they read (``Operand.copied_by_kernel``). Constants with equal bytes count once."""
     kept = (constant_operands(call, storages, kept=True).values() for call in schedule.calls)
     return sum(aligned(len(constant)) for constant in dict.fromkeys(itertools.chain(*kept)))
 

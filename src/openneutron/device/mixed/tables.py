@@ -224,9 +224,11 @@ def with_tables(model: LiteRTModel, excluded: Collection[str] = ()) -> LiteRTMod
 
 @dataclass(frozen=True, slots=True)
 class _Origin:
-    """The stored tensor that determines another tensor element by element, and the indices of the operators between them.
+    """The tensor from which another tensor is computed element by element.
 
-    ``source`` is None for a tensor that depends only on constants.
+    ``source`` is a tensor that a table can index (``_is_stored``); None if the other tensor depends only on
+    constants. ``operators`` has the indices of the operators between the two, with the one that computes the other
+    tensor. Only ``_origin`` returns them without that one.
     """
 
     source: str | None

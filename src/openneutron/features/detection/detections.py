@@ -24,14 +24,18 @@ class Detections:
     """Objects that a detector found in a picture, by falling score.
 
     Attributes:
-        boxes: float32[n, 4] with x1, y1, x2, y2; of rotated boxes float32[n, 5] with x and y of the centre, width, height, and the angle in
-            radians, clockwise. Pixels of the network's input, or of the picture after ``in_picture``.
+        boxes: float32[n, 4] with x1, y1, x2, y2. Rotated boxes are float32[n, 5]: x and y of the centre, width,
+            height, and the clockwise angle in radians. The unit is a pixel of the network's input, or of the picture
+            in the result of ``in_picture``.
         scores: float32[n] from 0 to 1.
-        classes: int64[n], numbers of classes.
-        keypoints: float32[n, points, 2 or 3] with x, y and visibility; None where the task has none.
-        coefficients: float32[n, prototypes] of the masks; None where the task has none.
-        prototypes: float32[prototypes, height, width], whose sums with the coefficients are above 0 inside an object.
-        place: The place of the picture in the network's input, after ``in_picture``.
+        classes: int64[n], the index of each object's class.
+        keypoints: float32[n, points, 2 or 3] with x and y in the unit of the boxes and, with 3, the visibility; None
+            where the task has none.
+        coefficients: float32[n, prototypes], the weights of the prototypes in each object's mask; None where the task
+            has none.
+        prototypes: float32[prototypes, height, width]. Their sum, weighted by an object's coefficients, is above 0
+            inside the object. None where the task has none.
+        place: Where the picture lies in the network's input; None before ``in_picture``.
     """
 
     boxes: np.ndarray = field(repr=False)

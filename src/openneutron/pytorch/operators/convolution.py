@@ -168,10 +168,11 @@ def _channels(node: Node, value: object) -> int:
 
 
 def _transposed_axis(node: Node) -> int:
-    """Return the axis of a transposed convolution's weights [input, output of the group, ...] that has a scale for
-    each index.
+    """Return the axis of a transposed convolution's weights [inputs, outputs of one group, ...] along which each
+    index has its own scale.
 
-    It is 0 if there are several groups of one input each. Otherwise it is 1, with scales that all groups share.
+    It is 0 for a depthwise convolution: several groups of one input channel each. Otherwise it is 1, and channels at
+    the same position in different groups share a scale.
     """
     return 0 if _groups(node) == _channels(node, node.args[0]) > 1 else 1
 

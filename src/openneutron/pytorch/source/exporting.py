@@ -163,12 +163,15 @@ class Staged(nn.Module):
 
 
 def as_read(request: Request) -> Request:
-    """Return the request with a model in memory as its form's reader returns it, and with the example inputs of a
-    model in stages.
+    """Return the request, ready for export.
 
-    If the user chose no observer and the model is not trained, the observer is ``minmax`` for a model in stages whose
-    largest results decide (``decides``). A detector's scores are decided by the few largest of a hundred thousand
-    values, which ``histogram`` may leave out of the range: all scores of a trained YOLOv8n then ended at 0.5.
+    A model object of a library that has a reader (``forms.of_object``) is replaced by what the reader returns; a
+    Keras model that comes with example inputs stays as it is. A model in stages (``Staged``) brings its own example
+    inputs if the request has none.
+
+    The observer is ``minmax`` for a model in stages whose largest results decide (``decides``), unless the user chose
+    an observer or gave a ``train_fn``. A detector's objects are the few largest of a hundred thousand scores, and
+    ``histogram`` may leave these out of the range: all scores of a YOLOv8n with trained weights then ended at 0.5.
     """
     form = forms.of_object(request.model)
     if form is forms.KERAS and request.example_inputs is not None:

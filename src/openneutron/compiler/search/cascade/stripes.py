@@ -500,7 +500,12 @@ def _overlap_of(
 
 
 def _between_patches_bytes(segment: Segment, done: Mapping[int, Progress]) -> int:
-    """Return the bytes of the allocation that all chains in patches share between their calls: they run one after the other."""
+    """Return the bytes of the buffer for the tensors between the calls of chains that are divided into pieces
+    (``Patch``).
+
+    The chains run one after the other, so they share one buffer, as large as the largest need. It is 0 without such
+    chains.
+    """
     patches = ((segment.network.calls[position].patch, done[position]) for position in segment.positions)
     held = ((patch, held_rows(patch.needs, progress)) for patch, progress in patches if patch is not None)
     return max((offsets(rows, patch.row_bytes)[-1] for patch, rows in held), default=0)

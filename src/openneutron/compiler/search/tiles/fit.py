@@ -264,8 +264,12 @@ class Searches:
 
     @property
     def are_few(self) -> bool:
-        """Return whether any selection has at most ``few_calls`` calls. One suffices, since the other selections have
-        more calls only for copies and for the parts of joined calls."""
+        """Return whether the graph has few calls: at least one selection has no more than ``TUNING.few_calls``, in
+        each of its orders.
+
+        The smallest selection decides. The others compute the same; they only add calls that copy, or that run parts
+        of a joined call.
+        """
         return any(all(len(each.calls) <= TUNING.few_calls for each in given) for given in self.lists)
 
     def forget_many(self) -> None:
