@@ -59,15 +59,17 @@ def accuracy(
     """Compare every layer of a model on the simulated NPU with the float model.
 
     The tensors inside a delegate call come from the simulator. It runs a second program of the same graph that keeps
-    all tensors whole, since cascades have them only in stripes. Values on the CPU are those of PyTorch.
+    all tensors whole. The compiled program itself may compute several layers stripe by stripe (a cascade), and then
+    never has the whole tensors between them. Values on the CPU are those of PyTorch.
 
     Args:
-        model: A module with ``example_inputs``, an ExportedProgram, or the path of a ``.pt2``. A model that is quantized already is
-            compared with itself in float activations; the weights are then those of its integers on both sides.
+        model: A module with ``example_inputs``, an ExportedProgram, or the path of a ``.pt2``. A model that is
+            quantized already is compared with itself, computed with float activations. Both sides then have the same
+            weights: the values that its integers stand for.
         example_inputs: As of ``openneutron.compile``.
         calibration: Typical inputs, as of ``openneutron.compile``. The int8 scales come from these inputs. None: ``data``.
-        data: The inputs to compare with, in the same forms; None: the calibration inputs. Data with labels gives a ``metric``
-            too.
+        data: The inputs of the comparison, in the forms of ``calibration``. None: the calibration inputs. If the data
+            has labels, the report also has the ``metric``.
         data_options: The preprocessing of pictures and sounds, and the number of samples.
         metric: As of ``openneutron.evaluate``. None: ``top1`` for classes, ``mse`` for arrays, none without labels.
         example_kwargs: The arguments that the module takes by keyword.
@@ -80,8 +82,8 @@ def accuracy(
         progress: A function as of ``openneutron.compile``.
 
     Returns:
-        The layers, those that cost most first, with ``summary()`` and ``to_dict()``. An interrupt ends the comparison with the
-        samples before it, and ``complete`` is False.
+        The report, with ``summary()`` and ``to_dict()``. Its ``layers`` are in order of the accuracy that they cost,
+        the most costly first. An interrupt ends the comparison with the samples before it, and ``complete`` is False.
 
     Raises:
         InvalidModelError: The model is a ``.tflite``, or can't be compiled.
@@ -140,7 +142,7 @@ def repair(
     name: str | None = None,
     progress: Progress = silent,
 ) -> RepairReport:
-    """Search the cheapest measures with which a model's results have a ratio of signal to noise of ``target_db``.
+    """Search the cheapest measures that raise the signal-to-noise ratio of a model's results to ``target_db``.
 
     Measures that cost nothing when the model runs come first: observers, equalized channels, SmoothQuant, rounded weights
     and corrected biases. Layers are left float only for what is still missing. The same model and samples have the same result.
@@ -158,14 +160,15 @@ def repair(
         delegation: Operators that stay on the CPU.
         inputs: The format of a camera's frames. Samples are frames, or the model's own pictures.
         loading: Code and modules that the loading of a ``.pt2`` may need.
-        journal: A file that keeps each tried set of measures. A search that was interrupted goes on with it; it is deleted at
-            the end. None: no file.
+        journal: A file that keeps each tried set of measures. A search that was interrupted continues from this file.
+            The file is deleted at the end of the search. None: no file.
         name: The model's name in messages; None: the file's name, or "model".
         progress: A function as of ``openneutron.compile``.
 
     Returns:
-        The measures with gains and costs; the best that were found, where none reach the target. ``quantization`` has the entries of a file for ``QuantizationOptions.from_file``. An
-        interrupt ends the search with the best so far, and ``complete`` is False.
+        The measures, with their gains and costs. If none reach the target, these are the best that were found.
+        ``quantization`` has the entries of a file for ``QuantizationOptions.from_file``. An interrupt ends the search
+        with the best so far, and ``complete`` is False.
 
     Raises:
         InvalidModelError: The model is quantized already, or can't be compiled.
@@ -219,7 +222,8 @@ MOST_DB = 150.0
 
 
 def _session(request: Request) -> tuple[Session, ModuleType]:
-    """Return the session of a request, and the module whose functions work on it.
+    """Return the accuracy session of a request, and the module ``features.accuracy.session``, which is imported here
+    because it needs torch.
 
     Raises InvalidOptionError for a request without calibration samples, or with options that a comparison of layers
     can't use, and InvalidModelError for a ``.tflite``.

@@ -117,10 +117,11 @@ def compile(
             * ``loading``: a LoadingOptions with the permission for code in a model's file, the modules that loading
               it needs, the shapes of inputs that a file leaves open, and the results of a detector of Ultralytics.
             * ``outputs``: an OutputOptions with files to write beside the result.
-            * ``cache``: a folder that keeps calibrated ranges, models before their compile and compiled partitions for later
-              compiles, up to 1 GiB of them; it is made where it is absent. Compiles have the same result with it. Several
-              processes may use it at once. Its entries are data: nothing in them is executed. With a cache, all calibration
-              samples are in memory at once, and the quantized module of a model from it is made when it is first read.
+            * ``cache``: a folder that keeps calibrated ranges, models before their compile and compiled partitions
+              for later compiles, up to 1 GiB of them; it is made where it is absent. A compile has the same result
+              with and without a cache. Several processes may use it at once. Its entries are data: nothing in them is
+              executed. With a cache, all calibration samples are in memory at once. A model that comes from the cache
+              makes its quantized module when ``quantized`` is first read.
 
     Returns:
         The compiled model, with ``save``, ``run``, ``summary()``, ``report`` and ``timings``. ``buffer`` holds the bytes of the
@@ -132,7 +133,8 @@ def compile(
             ``must_delegate``), or a CPU fallback has no kernel (without ``any_runtime``).
         InvalidOptionError: An option or the calibration data is unusable.
         BudgetError: The SRAM budget is too small. The error has the smallest sufficient budget.
-        MissingToolError: A PyTorch model is given and torch is not installed, or the converter is not.
+        MissingToolError: A PyTorch model is given and torch is not installed, or the converter of the options is not
+            installed.
         ConverterError: The converter ``eiq`` failed.
         TypeError: A keyword is unknown.
 

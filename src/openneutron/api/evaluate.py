@@ -56,11 +56,12 @@ def evaluate(
 ) -> Evaluation:
     """Measure the accuracy of a compiled model on a data set, on three sides: float, int8 on the CPU, and the simulated NPU.
 
-    The int8 side on the CPU is the quantized module in PyTorch's own arithmetic, and for a ``.tflite`` LiteRT's interpreter.
-    The results do not depend on the number of processes.
+    The int8 side on the CPU is the quantized module in PyTorch's own arithmetic. For a ``.tflite``, it is the file in
+    LiteRT's interpreter. The results do not depend on the number of processes.
 
     Args:
-        program: The result of ``openneutron.compile``, or of ``openneutron.load``, which has the side of the NPU alone.
+        program: The result of ``openneutron.compile`` or of ``openneutron.load``. A loaded file has only the side of
+            the NPU.
         data: The samples with their labels: a folder of pictures, WAV files or ``.npy`` files with a folder for each class, a
             ``.npz`` file with an array ``labels``, a folder with COCO's annotations or Ultralytics' ``data.yaml``, ``file.py:loader``, a
             Dataset or DataLoader, or any iterable of (input, label). A label is the number of a class, or an array in the shape of the model's first output.
@@ -116,9 +117,9 @@ def evaluated(
 ) -> Evaluation:
     """Return the evaluation of a program on ``data``. Raises as ``evaluate`` does.
 
-    Other processes open a data set themselves. The samples of a source, or of a data set of unknown length, are sent
-    to them. With ``keep_interrupted``, an interrupt ends the evaluation with the finished samples. Without it, or
-    before the first sample is finished, KeyboardInterrupt is raised.
+    Each process opens a ``DataSet`` itself. If ``data`` is a ``Source``, or a data set of unknown length, its samples
+    are read here and sent to the other processes. With ``keep_interrupted``, an interrupt ends the evaluation with
+    the finished samples. Without it, or before the first sample is finished, KeyboardInterrupt is raised.
     """
     source = data if isinstance(data, Source) else data.open()
     # A loader of unknown length is read once here, and not again in each process.
@@ -186,10 +187,12 @@ def inputs(program: CompiledModel | CompiledLiteRTModel | LoadedFile) -> tuple[M
 def _sides(
     program: CompiledModel | CompiledLiteRTModel | LoadedFile, model: nn.Module | ExportedProgram | None
 ) -> tuple[tuple[Side, ...], tuple[str, ...]]:
-    """Return the sides of a program, and notes on the sides that are left out.
+    """Return the sides of a program that an evaluation compares (float, int8 on the CPU, simulated NPU), and notes on
+    the sides that are left out.
 
-    Raises InvalidOptionError where ``model`` is given for a compiled file or a ``.tflite``. The float side of a
-    ``.tflite`` is its own file before the quantization.
+    The float side of a ``.tflite`` is its own file before the quantization. It is left out if the file was quantized
+    already, or if the program's inputs are quantized. Raises InvalidOptionError where ``model`` is given for a
+    compiled file or a ``.tflite``.
     """
     if isinstance(program, LoadedFile):
         if model is not None:
@@ -235,11 +238,11 @@ def _records(
     progress: Progress,
     keep_interrupted: bool,
 ) -> list[Record]:
-    """Return the records of all samples in their order. With ``keep_interrupted``, an interrupt ends them with the
-    samples that are finished.
+    """Return the records of all samples in their order. With ``keep_interrupted``, an interrupt ends the evaluation,
+    and only the records of the finished samples are returned.
 
-    Raises InvalidOptionError for the first failure that a process reports, and KeyboardInterrupt without
-    ``keep_interrupted`` or before any sample is finished.
+    Raises InvalidOptionError for the first failure that a process reports. Raises KeyboardInterrupt if an interrupt
+    comes without ``keep_interrupted``, or before any sample is finished.
     """
     if scheduler is not None:
         found = processes.answers_of_cluster(_for_another_folder(job).to_bytes(), parts, scheduler)
@@ -275,7 +278,7 @@ PROBES = 4
 def outputs_digest(program: CompiledModel | CompiledLiteRTModel, data: DataSet) -> str:
     """Return a hash of the simulated NPU's outputs for the first ``PROBES`` samples.
 
-    Programs that compute the same have equal hashes, so that one evaluation suffices for all of them.
+    Programs that compute the same outputs have equal hashes. Such programs need only one evaluation for all of them.
     """
     suffix = TFLITE if isinstance(program, CompiledLiteRTModel) else PTE
     run = Side(NPU, suffix, program.buffer).opened(program.name)

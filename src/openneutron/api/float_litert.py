@@ -108,9 +108,10 @@ def _arrays(samples: Source) -> Iterator[tuple[np.ndarray, ...]]:
 
 
 def _kept(graph: Graph, names: Any, name: str) -> list[int]:
-    """Return the places of the operators that these names keep float: operators (``SOFTMAX``) and output tensors, with wildcards.
+    """Return the indices of the operators in ``graph`` that stay float.
 
-    Raises InvalidOptionError for a name that no operator has.
+    ``names`` are patterns with wildcards. They match operators (``SOFTMAX``) and output tensors. ``name`` is the
+    model's, for the message. Raises InvalidOptionError for a pattern that matches nothing.
     """
     found: dict[int, None] = {}
     for pattern in names:

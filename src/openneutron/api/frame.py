@@ -90,10 +90,10 @@ def _in_order(module: GraphModule) -> Iterator[CompiledPartition | None]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Frame:
-    """A ``.pte`` whose delegate calls have no payloads.
+    """A ``.pte`` whose delegate calls lack their payloads, the compiled programs.
 
-    ``places`` has the number of its partition for each delegate call, in the order of the file. It has None for a delegate call of
-    another backend, whose payload stays in the file.
+    ``places`` has for each delegate call, in the order of the file, the index of its partition. The index is None for
+    a delegate call of another backend, whose payload stays in the file.
     """
 
     file: PTEFile
@@ -121,8 +121,8 @@ class Frame:
         return cls(replace(file, program=replace(file.program, named_data=None)), tuple(places))
 
     def to_bytes(self, payloads: Sequence[bytes], specs: Sequence[CompileSpec]) -> bytes:
-        """Return the bytes of the ``.pte`` with the payloads of the partitions, in their order. Each partition gets
-        the same compile specs ``specs``."""
+        """Return the bytes of the ``.pte`` with ``payloads``, which are those of the partitions in their order. Every
+        partition gets the same compile specs ``specs``."""
         config = backend_config()
         file = replace(self.file, program=_with_payloads(self.file.program, self.places, payloads, specs))
         written = serialize_pte_binary(
@@ -164,10 +164,11 @@ def _with_payloads(
 def lowered(
     program: ExportedProgram, partitioner: NeutronPartitioner, facts: Mapping[str, str]
 ) -> tuple[EdgeProgramManager, NeutronPartitioner]:
-    """Return the program with its delegate calls and with a constant method for each fact, and the partitioner that was used last.
+    """Return the lowered program, which has delegate calls and a constant method for each fact. Return also the
+    partitioner that was used last.
 
-    An operator may be kept whole for the NPU and not be delegated. If the CPU can't run it whole, the program is lowered again with
-    another partitioner that decomposes the operator.
+    The partitioner keeps some operators whole for the NPU instead of decomposing them. If such an operator then stays
+    on the CPU and has no kernel there, the program is lowered again with a partitioner that decomposes it.
     """
     while True:
         with OPERATORS_LISTED_ONCE:
@@ -190,10 +191,10 @@ def lowered(
 def in_words(name: str, doing: str, graph: Graph | None = None) -> Iterator[None]:
     """Raise an exception of ExecuTorch inside the block as an InvalidModelError.
 
-    The message has the first operator of ``graph`` whose result has a size that only a run knows; without one, the
-    first line of the exception. ``doing`` is the failed step as a verb. An OpenNeutronError is raised as it is, also
-    where ExecuTorch raised another exception for it. Other exceptions from this project's code are bugs, and are not
-    changed.
+    The message names the first operator of ``graph`` whose result has a size or an index that depends on the data. If
+    there is none, or no graph, it has the first line of the exception. ``doing`` is the failed step as a verb. An
+    OpenNeutronError is raised as it is, also where ExecuTorch raised another exception for it. Other exceptions from
+    this project's code are bugs, and are not changed.
     """
     try:
         yield

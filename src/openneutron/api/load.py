@@ -37,11 +37,13 @@ from openneutron.litert.read import FILE_IDENTIFIER as TFLITE
 class LoadedFile(Copied):
     """The result of ``openneutron.load``: a compiled ``.pte`` or ``.tflite``.
 
-    ``buffer`` has the file's bytes. ``programs`` has the title and the program of each delegate call. ``on_cpu`` counts
-    the operators that run on the CPU, and the delegate calls of other backends, which compute there too. ``host`` has each of these
-    operators with its kind and its number of values, without delegate calls and without views of a ``.tflite``. ``preprocessing`` states
-    the steps from a picture or sound to the inputs that the model was calibrated with; empty where the file has none. The file does not store the reasons why operators run on the CPU. A file that was compiled with ``profile`` stores the model's operator for each kernel
-    call, which ``openneutron profile`` shows.
+    ``buffer`` has the file's bytes. ``programs`` has the title and the program of each delegate call. ``on_cpu``
+    counts the operators that run on the CPU, and the delegate calls of other backends, which compute there too.
+    ``host`` has the kind and the number of values of each operator on the CPU. It leaves out delegate calls, and
+    operators of a ``.tflite`` that only change the shape. ``preprocessing`` states the steps that made the
+    calibration inputs from pictures or sounds. It is empty where the file has none. The file does not store the
+    reasons why operators run on the CPU. A file that was compiled with ``profile`` stores the model's operator for
+    each kernel call, which ``openneutron profile`` shows.
 
     >>> import openneutron
     >>> for call in openneutron.load("net.pte").profile():  # doctest: +SKIP

@@ -159,8 +159,9 @@ class Unquantized:
     def quantized(self) -> Quantized:
         """Return the quantized module. This method can be called once, because calibration changes the exported module in place.
 
-        A module that is quantized already is returned unchanged. For quantization-aware training a copy is trained. The result has a
-        float module where the model is calibrated. Raises InvalidOptionError where an option or the calibration data is unusable.
+        A module that is quantized already is returned unchanged. Quantization-aware training trains a copy of the module. The result has
+        ``real`` and ``samples`` only if the model is calibrated. Raises InvalidOptionError where an option or the calibration data is
+        unusable.
         """
         options = self.request.quantization
         module, train_fn = self.source.module, options.train_fn
@@ -222,12 +223,12 @@ class CachedModel:
 
 
 def has_key(model: Unquantized) -> bool:
-    """Return whether ``key_of`` can hash all that the cache entry of a model depends on.
+    """Return whether a model can have a cache entry: whether ``key_of`` can hash all that the entry depends on.
 
-    The result is False for training, for NXP's converter, and for a ``profile``, which names the nodes of the
-    exported program. It is also False for a float model without calibration samples, and for graphs with a user's
-    operators, random operators, control flow or extents that are no numbers. Nor is there a key if ``keep_float`` or
-    ``preserve_ops`` has other objects than strings, types and PyTorch's operators.
+    The result is False for quantization-aware training, for NXP's converter, and with ``profile``, which names nodes of the exported
+    program. It is also False for a float model without calibration samples, and for graphs with a user's operators, random operators,
+    control flow or dynamic shapes. It is False too if ``keep_float`` or ``preserve_ops`` has anything but strings, types and PyTorch's
+    operators.
     """
     source, quantization, options = model.source, model.request.quantization, model.request.options
     if options.converter == EIQ or options.profile or quantization.train_fn is not None:
@@ -392,11 +393,11 @@ class CompiledModel(CompiledResult):
 
     ``buffer`` has the bytes of the ``.pte``. ``delegation`` states whether each operator runs on the NPU or on the CPU, with the reasons
     of the CPU fallbacks. ``partitions`` are the delegate calls with programs of this project's compiler, ``converted`` those with
-    programs of NXP's converter. ``frame`` is the program after ExecuTorch's passes, without payloads. ``quantizing`` is the function
-    that returns ``quantized``. ``calibrated`` has the preprocessing of the calibration data and the first sample. ``timings`` has the
-    times of the compile's steps. ``later`` are steps behind the quantized module that stay float, such as a detector's suppression; None
-    where there are none. ``outputs`` is the accuracy of the float results, measured on a few calibration samples; empty without
-    a float model.
+    programs of NXP's converter. ``frame`` is the program after ExecuTorch's passes, without payloads. ``quantizing`` is the function that
+    returns ``quantized``. ``calibrated`` has the preprocessing of the calibration data and the first sample. ``timings`` has the times of
+    the compile's steps. ``later`` is a float module with steps after the quantized module, such as a detector's non-maximum suppression.
+    It is None where there are none. ``outputs`` is the accuracy of the float results, measured on a few calibration samples; empty
+    without a float model.
 
     >>> import openneutron
     >>> program = openneutron.compile(model, example, calibration=batches)  # doctest: +SKIP
@@ -484,7 +485,8 @@ class CompiledModel(CompiledResult):
             options: The options of a compile.
 
         Returns:
-            Whether such a compile gives the same operators to the programs, and the same kernels to the others.
+            Whether a compile with these options puts the same operators into the NPU's programs, and computes the others with the same
+            kernels on the CPU.
         """
         before = self.options
         is_cut = any(item.rule == COST for item in self.delegation.on_cpu)
@@ -585,7 +587,8 @@ class CompiledModel(CompiledResult):
         )
 
     def as_nxp(self, release: Release) -> AsNxp:
-        """Return which operators of the partitions NXP's flow would run on the NPU, by the limits that NXP publishes for ``release`` of its SDK."""
+        """Return which operators of the partitions NXP's own tools would run on the NPU. The limits are those that NXP publishes for
+        ``release`` of its SDK."""
         others = sum(item.computes for item in self.delegation.on_cpu)
         return as_nxp([part.graph for part in self.parts], (), release, self.target.name, others)
 

@@ -58,12 +58,12 @@ def data_of(model: CompiledResult, with_pareto: bool = True, accuracy: Sequence[
 
 
 def points_of(model: CompiledResult) -> tuple[BudgetPoint, ...]:
-    """Return the figures of compiles with increasing SRAM budgets. Each compile is faster than all with less memory;
-    one that is less than 2% faster than the one before is left out, except the fastest.
+    """Return the figures of compiles with increasing SRAM budgets. Each compile is faster than all with less memory.
+    A compile that is less than 2% faster than the one before is left out, unless it is the fastest.
 
-    The budgets come from a search between the least memory and that of a schedule with whole tensors. No budget is
-    larger than the chip's SRAM, even where whole tensors need more. Each budget has a compile of its own. The result
-    is empty without partitions.
+    A search finds the budgets, from the least memory up to that of a schedule with whole tensors. No budget is larger
+    than the chip's SRAM, even where whole tensors need more. The model is compiled for each budget. The result is
+    empty if nothing of the model runs on the NPU.
     """
     graphs, target, options = model.graphs, model.report.target, model.compile_options
     if not graphs:
@@ -114,7 +114,8 @@ def write_report(data: ReportData | Comparison, path: Path) -> None:
 
 
 def stored_data(path: Path) -> ReportData:
-    """Return the report's data that a compiled file or a report holds; that of a language model is made of its program.
+    """Return the report's data that a compiled file or a report contains. For the file of a language model, return
+    data that are computed from its program.
 
     Raises InvalidModelError for a file without such data.
     """

@@ -35,9 +35,11 @@ if TYPE_CHECKING:
 def check_partitions(
     before: CompileOptions, after: CompileOptions, graphs: Iterable[Graph], on_cpu: Iterable[OnCpu]
 ) -> None:
-    """Raise InvalidOptionError where other operators would be in a model's programs with the options ``after``: those of int16.
+    """Raise InvalidOptionError if a compile with the options ``after`` would put other operators into the model's
+    programs. Only operators of int16 can differ.
 
-    ``graphs`` are those of the model's partitions, and ``on_cpu`` the operators outside, as they were with the options ``before``.
+    ``graphs`` are the graphs of the model's partitions, and ``on_cpu`` the operators outside of them, both from the
+    compile with the options ``before``.
     """
     if before.takes_int16 == after.takes_int16:
         return
@@ -135,14 +137,15 @@ class CompiledResult(Copied, ShownModel):
         raise NotImplementedError
 
     def can_recompile(self, options: CompileOptions) -> bool:
-        """Return whether ``recompile`` accepts the options for every model. A ``.tflite`` without int16 operators may
-        be recompiled even where the result is False.
+        """Return whether ``recompile`` accepts the options, whatever operators the model has. A ``.tflite`` without
+        int16 operators may be recompiled even where the result is False.
 
         Args:
             options: The options of a compile.
 
         Returns:
-            Whether such a compile gives the same operators to the programs.
+            Whether a compile with these options puts the same operators into the NPU's programs, and computes the
+            others with the same kernels.
         """
         return self.compile_options.has_same_partitions(options)
 

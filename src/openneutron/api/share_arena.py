@@ -31,8 +31,9 @@ def share_arena(
 ) -> SharedArena:
     """Plan the memory of compiled models that run one after the other in one arena.
 
-    The arena is that of the model with the largest one. States that a model keeps between its runs have memory of their own, outside the
-    arena. A model that does not fit beside the states of the others is compiled again, with what they leave of the budget.
+    The arena is as large as the largest arena of a model. States that a model keeps between its runs have memory of
+    their own, outside the arena. A model that does not fit beside the states of the other models is compiled again.
+    Its budget is then what these states leave of ``sram_budget``.
 
     Args:
         models: Results of ``openneutron.compile`` for one target, at least two.
@@ -43,8 +44,8 @@ def share_arena(
         The models, those that were compiled again among them, and their memory.
 
     Raises:
-        InvalidOptionError: There are fewer than two models, two have one name or other targets, one is compiled by NXP's converter, or the
-            budget is unusable.
+        InvalidOptionError: There are fewer than two models, two have the same name or different targets, one is
+            compiled by NXP's converter, or the budget is unusable.
         BudgetError: A model does not fit the budget beside the states of the others. The error has the smallest sufficient budget.
 
     >>> import openneutron
@@ -93,10 +94,10 @@ def check_names(names: Sequence[str], subject: str = "share_arena") -> None:
 
 
 def _fitting(model: Compiled, budget: tuple[int, ...], others: int) -> Compiled:
-    """Return a model that fits the budget of each memory region beside the states of the others, compiled again where
-    it has to be.
+    """Return the model itself if it fits the budget of each memory region beside the states of the other models.
+    Otherwise, return it compiled again with what these states leave of the budget.
 
-    ``others`` is the size of these states in bytes. Raises BudgetError where the model does not fit.
+    ``others`` is the size of these states in bytes. Raises BudgetError where the model does not fit even then.
     """
     room = _without(budget, others + model.report.state_bytes)
     if all(size <= there for size, there in zip(arena_bytes(model.report), room, strict=True)):

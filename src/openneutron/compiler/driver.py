@@ -40,8 +40,9 @@ def alternatives(
 ) -> Iterator[Fitted]:
     """Yield schedules within the budget that differ from ``best`` and from each other.
 
-    First come those of other lists of calls and of smaller budgets, then those without constant prefetch. The last ones
-    run the calls one after the other on whole tensors, without writing a result over an operand.
+    First come schedules that the searches find for other lists of kernel calls and for smaller budgets. Schedules
+    without constant prefetch follow. The last ones run the calls one after the other on whole tensors, without
+    writing a result over an operand.
     """
     tried, space = [best], space_of(graph, target, options)
     for each in _candidates(graph, all_tasks, target, options, best.sram_bytes):
@@ -97,9 +98,9 @@ class Prepared:
 def prepared(graph: Graph, trial: Trial | None = None, kept: bool = False) -> Prepared:
     """Legalize a graph, and return it ready for ``compile_prepared``.
 
-    ``trial`` is the result of ``try_compile`` for this graph, whose name may have been another one. With ``kept``,
-    later compiles with other budgets reuse the results of earlier searches. Raises InvalidModelError if a node has no
-    kernel (partition the graph first).
+    ``trial`` is the result of ``try_compile`` for a graph with the same nodes; the names of the two graphs may
+    differ. With ``kept``, later compiles with other budgets reuse the results of earlier searches. Raises
+    InvalidModelError if a node has no kernel (partition the graph first).
     """
     assert trial is None or trial.graph.nodes == graph.nodes, "the trial is one of another graph"
     legal = _legalized(graph) if trial is None else replace(trial.legal, name=graph.name)

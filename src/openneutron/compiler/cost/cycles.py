@@ -39,10 +39,12 @@ class Instructions(NamedTuple):
 
     The fields are the units. ``line``: an output row of one batch. ``pixel``: an output pixel with all its channels.
     ``output``: an element of the output. ``step``: a step of the kernel's inner loop, such as a multiplication.
-    ``gathered``: an input value of an output pixel, which all channels of the pixel share. A recurrent kernel with
-    jobs has the constants of the kernel without jobs, but its ``gathered`` counts the input products that jobs
-    compute, and is negative: it is the difference of two counts of the same layer. Other kernels with jobs have steps
-    and inputs of other kinds (``work_on_cpu``).
+    ``gathered``: an input value of an output pixel, which all channels of the pixel share.
+
+    A kernel with jobs leaves products to the NPU's driver (a job is such a product). A recurrent kernel with jobs has
+    the constants of the kernel without jobs, except ``gathered``. There it counts the input products that jobs
+    compute, and its constant is negative, because the CPU saves them. In other kernels with jobs, ``step`` and
+    ``gathered`` count other things (``work_on_cpu``).
     """
 
     line: int
@@ -63,8 +65,8 @@ def table(instruction_set: str) -> Mapping[str, Instructions]:
 
 
 def name_of(call: KernelCall) -> str:
-    """Return the row of the table for a call: the name of its kernel. A call with one output pixel, such as a fully
-    connected layer, has a row of its own, since kernels have other inner loops for it."""
+    """Return the key of a call in ``table``: the name of its kernel, followed by ``:1`` if the call has one output
+    pixel, such as a fully connected layer. Kernels have other inner loops for one pixel."""
     batches, rows, cols, _ = call.views["output"].extents
     return f"{call.kernel}:1" if batches * rows * cols == 1 else call.kernel
 
@@ -85,12 +87,14 @@ def instructions_of(call: KernelCall, instruction_set: str) -> Instructions:
 class Cost:
     """The modelled cost of a kernel call.
 
-    ``issue_cycles`` are the cycles of the dispatch, and ``compute_cycles`` those after it. In ``stall_cycles``, which
-    are a part of ``compute_cycles``, the multipliers wait for operands. ``macs`` are the multiply-accumulates.
-    ``parallel`` names the values that the pipelines compute in parallel, such as "output channels", or is "bytes" for
-    a call that only moves bytes. For a call that multiplies, ``outputs`` is the number of all these values, which are
-    divided among the pipelines. ``inputs`` is the number of products that the multipliers of one pipeline share; it
-    is 0 for a depthwise convolution.
+    ``issue_cycles`` are the cycles of the dispatch, and ``compute_cycles`` those after it. ``stall_cycles`` is the
+    part of ``compute_cycles`` in which the multipliers wait for operands. ``macs`` are the multiply-accumulates.
+    ``parallel`` names the values that the pipelines compute in parallel, such as "output channels". It is "bytes" for
+    a call that only moves bytes.
+
+    The last two fields are for a call that multiplies. ``outputs`` is the number of values that are divided among the
+    pipelines. ``inputs`` is the number of products that are divided among the multipliers of one pipeline; it is 0
+    for a depthwise convolution.
     """
 
     compute_cycles: int
@@ -322,11 +326,11 @@ def _filtered(call: KernelCall, work: Work, target: Target, rows: int) -> Cost:
 
 
 def _each_weight_once(step: Cost, weights: int, steps: int, target: Target) -> Cost:
-    """Return the cost of ``steps`` steps. Each costs ``step`` and reads all ``weights`` bytes of weights from memory,
-    each byte once.
+    """Return the cost of ``steps`` equal steps. One step computes for the cost ``step``, and reads all ``weights``
+    bytes of weights from memory once.
 
-    A step takes at least as long as this reading. The cycles by which the reading is longer than
-    ``step.compute_cycles`` are added as stall cycles.
+    A step takes at least as long as this reading. If the reading takes longer than ``step.compute_cycles``, the
+    difference is added as stall cycles.
     """
     waiting = max(0, math.ceil(weights / target.constants_memory.bandwidth.value) - step.compute_cycles)
     compute = step.compute_cycles + waiting
@@ -557,7 +561,7 @@ def _without_issue(call: KernelCall, target: Target, rows: int | None = None) ->
 
 
 def work_on_cpu(call: KernelCall, target: Target, rows: int) -> Instructions:
-    """Return the numbers of units of work of ``rows`` output rows on a CPU, in the fields of ``Instructions``: rows,
+    """Return how many units of work ``rows`` output rows are on a CPU. The units are those of ``Instructions``: rows,
     pixels, elements, steps and gathered inputs.
 
     The steps are the cycles that an NPU of one multiplier would take (``Cpu.as_npu``). For a call with jobs, steps

@@ -139,11 +139,12 @@ MULTIPLY = (
 
 
 def work_of_kernel(row: Row, calls: int, cycles: int, target: Target) -> Work:
-    """Return the cycles by term of all ``calls`` of one kernel in a program, which take ``cycles`` together.
+    """Return the cycles by term that one kernel takes in a program. It has ``calls`` calls there, which take
+    ``cycles`` in all.
 
-    For a kernel that computes on the NPU, all cycles but those of dispatches count as computation: without the calls,
-    waits for operands and the output of results are not known. All cycles of a transfer are copies, and all cycles on
-    the host core count as the term ``CORE``.
+    For a kernel that computes on the NPU, all cycles but those of dispatches count as computation. The waits for
+    operands and the output of results are not known here, since they depend on the single calls. All cycles of a
+    transfer are copies, and all cycles on the host core count as the term ``CORE``.
     """
     if host_of(row, target) is not None:
         return work(core=float(cycles))
@@ -179,7 +180,8 @@ def work_of_copies(cycles: float, weights_bytes: float, tensors_bytes: float) ->
 
 
 def work_of_start(target: Target) -> Work:
-    """Return the work of the start of an inference. On a chip without a controller in the NPU the dispatch of the first call contains it."""
+    """Return the work of the start of an inference, which is one microsecond. Return ``NO_WORK`` for a chip without a
+    controller in the NPU: there the dispatch of the first call includes the start."""
     return work(start=target.clock.value) if target.subsystem else NO_WORK
 
 
@@ -252,10 +254,11 @@ def calibration(target: Target) -> Calibration:
 
 
 def releases(target: Target) -> str:
-    """Return the releases of NXP's software for which the target's estimates hold, in words. Return an empty text if no
-    calibration is fitted.
+    """Return the releases of NXP's software for which the target's estimates hold, in words. Return an empty text if
+    no calibration is fitted.
 
-    In releases before 2025 a dispatch takes longer; only the fit has a term for that (``bench.estimates``).
+    In releases before 2025 a dispatch takes longer. The fit accounts for that (``bench.estimates``), but the
+    estimates do not.
     """
     return "NXP's software since 2025" if calibration(target).chips else ""
 
@@ -471,11 +474,10 @@ def bottleneck(cost: Cost) -> str:
 
 
 def notable_losses(call: KernelCall, cost: Cost, target: Target, stripes: int = 1) -> tuple[Loss, ...]:
-    """Return why multipliers are idle, if on average less than half of them work during the call: its losses, the
-    largest first.
+    """Return the losses of a call, the largest first. A loss is a reason why multipliers are idle.
 
-    Losses that leave more than ``WORTH_SAYING`` of the multipliers working are left out. The result is empty if half
-    or more work, or if the call does not multiply.
+    The result is empty if at least half of the multipliers work on average, or if the call does not multiply. A loss
+    is left out if it leaves more than ``WORTH_SAYING`` of the multipliers working.
     """
     if not cost.macs or cost.macs >= LITTLE * cost.cycles * target.macs_per_cycle:
         return ()

@@ -79,10 +79,11 @@ def _instructions() -> Mapping[str, Mapping[str, float]]:
 
 
 def cpu_milliseconds(item: OnCpu, target: Target) -> float | None:
-    """Return the modelled time of an operator of a PyTorch model on the CPU, in milliseconds; None where the time is not modelled.
+    """Return the modelled time of an operator of a PyTorch model on the CPU, in milliseconds. Return None where the
+    time is not modelled.
 
-    An operator that computes nothing takes no time. The time of a conversion around the operator is not included. A softmax and a join in
-    ExecuTorch's kernels have the cycles of ``HostKind``.
+    An operator that computes nothing takes no time. The time of a conversion around the operator is not included. A
+    softmax or a join in the kernels of ExecuTorch's runtime takes the target's cycles for its ``HostKind``.
     """
     if not item.computes:
         return 0.0

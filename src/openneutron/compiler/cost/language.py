@@ -31,7 +31,8 @@ as they multiply it."""
 
 
 class Counted(NamedTuple):
-    """The units of work of a call; as a row of the table, the instructions for each unit.
+    """How much work a call has, in units of several kinds. As a row of ``table``: how many instructions a unit of
+    each kind takes.
 
     * ``tokens``: tokens that are computed.
     * ``inputs`` and ``outputs``: values that are read and written for all tokens.
@@ -106,8 +107,8 @@ class LanguageCall:
         return self.passes(tokens) * self.channels * (of_row + 8)
 
     def instructions(self, tokens: int, position: int, instruction_set: str) -> float | None:
-        """Return the instructions of a run of ``tokens`` tokens at ``position``. Return None if no call of this form
-        was counted for the instruction set."""
+        """Return the instructions of a run of ``tokens`` tokens, the first of which is at index ``position`` of the
+        text. Return None if the instruction set's table has no row for the call (``form``)."""
         each = table(instruction_set).get(self.form(tokens))
         return None if each is None else math.fsum(map(operator.mul, each, self.work(tokens, position)))
 

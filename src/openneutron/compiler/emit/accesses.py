@@ -62,8 +62,9 @@ def _convolution(call: KernelCall, name: str, window: Window) -> Others:
 
 
 def _joined(call: KernelCall, name: str, window: Window) -> Others:
-    """Return the ranges of the convolution for its input. The other operand, that of the kernel that is joined to the
-    convolution, has the ranges of the output."""
+    """Return the ranges that a convolution reads when another operation is joined to it in the same kernel. The
+    ranges of ``input`` are those of the convolution. The operand of the joined operation has the ranges of the
+    output."""
     return _convolution(call, name, window) if name == "input" else _same(call, name, window)
 
 
@@ -155,10 +156,10 @@ def _sequence(call: KernelCall, name: str, _window: Window) -> Others | None:
 
 
 def _attended(call: KernelCall, name: str, window: Window) -> Others:
-    """Return the ranges that attention reads: the window's heads of the queries and of the mask.
+    """Return the ranges that attention reads. Of the queries and of the mask, these are the window's heads.
 
-    Of keys and values it reads the groups that these heads share: the whole depth of the keys, and the output's
-    channels of the values.
+    Several heads of the queries may share one head of the keys and values. Of keys and values, attention reads the
+    heads that belong to the window's heads: the whole depth of the keys, and the output's channels of the values.
     """
     batches, _, heads, channels = window
     depth = (0, call.params["depth"])
@@ -353,7 +354,8 @@ _NO_MEANINGS: Meanings = np.empty(0, np.int8)
 
 @dataclass(slots=True)
 class Memory:
-    """The meaning of each byte of a memory. A meaning is a number; it is negative while a copy is writing the byte.
+    """What each byte of a memory holds, stated by a number: the byte's meaning (``audit.py`` defines the meanings).
+    It is negative while a copy is writing the byte.
 
     ``starts`` and ``values`` are runs of bytes with one meaning: the address at which each begins, and its meaning.
     The value is None for a range whose meanings are in ``array``, which is indexed by address. ``is_written`` states

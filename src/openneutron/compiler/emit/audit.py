@@ -68,10 +68,10 @@ class Audit:
 
 
 def audit(program: Program, schedule: Schedule, storages: Storages, known: Packed | None = None) -> Audit:
-    """Return the findings about a program that was emitted from this schedule.
+    """Audit a program that was emitted from ``schedule``, and return the result.
 
-    The places of inputs and outputs are those that the program itself states. ``known`` caches packed constants (see
-    ``packed``).
+    The addresses of inputs and outputs are those that the program itself states. ``known`` caches packed constants
+    (see ``packed``).
     """
     code = decode(program, checksums=False)
     return _Run(code, program.weights, schedule, storages, {} if known is None else known).audited()
@@ -83,8 +83,8 @@ class _Faulty(Exception):
 
 
 class _Access(NamedTuple):
-    """A set of bytes that a call reads or writes: a shape at an address of a memory. ``meaning`` is the one that the
-    bytes must have, or get."""
+    """A set of bytes that a call reads or writes: ``shape``, from address ``at`` of ``memory`` on. ``meaning`` states
+    what the bytes must hold before a read, or what they hold after a write."""
 
     memory: Memory
     at: int
@@ -109,10 +109,11 @@ class _Transfer(NamedTuple):
 class _Operand:
     """A buffer of an operator, and the window of it that the operator accesses.
 
-    ``start`` is the address of row 0 of the window. ``difference`` is (offset in the storage) - (address) in the first
-    pass through the rolling buffer. ``element_bytes`` is 0 if nothing is accessed. ``rows`` returns the rows of this
-    buffer that output rows need. ``meanings`` caches the number of the meaning for each pass through the rolling
-    buffer. ``beside`` has the indices of those writes of the operator that are to other buffers in the same memory.
+    ``start`` is the address of row 0 of the window. ``difference`` is (offset in the storage) - (address) in the
+    first pass through the rolling buffer. ``element_bytes`` is 0 if nothing is accessed. ``rows`` maps output rows to
+    the rows of this buffer that they need. ``meanings`` caches the number of the meaning for each pass through the
+    rolling buffer. For a buffer that is read, ``beside`` has the indices in the operator's ``writes`` of all other
+    buffers in the same memory.
     """
 
     name: str
@@ -167,8 +168,9 @@ class _Operator:
 class _Run:
     """The state of an audit while it follows a program.
 
-    ``memories`` has the memory of each base. A state has two names: one for its value at the start of the run, and one
-    for its new value. ``numbers`` maps each meaning to its number, and ``pairs`` has the meaning of each number.
+    ``memories`` has each memory by its base, the word that names it in the microcode. ``numbers`` maps each meaning
+    to its number, and ``pairs`` each number to its meaning. A meaning has the name of a storage. A state has two such
+    names: one for its value at the start of the run, and one for its new value.
     """
 
     microcode: Microcode
@@ -392,10 +394,10 @@ class _Run:
         return memory
 
     def _find_misplaced(self, operator: _Operator) -> None:
-        """Record results in a memory that kernels can't write.
+        """Record each result of the operator that is in a memory which kernels can't write.
 
-        If the schedule copies tensors to memories of the NPU, also record buffers in other memories, except those of
-        transfers and those from which the kernel itself copies.
+        If the schedule copies tensors to memories of the NPU, also record each operand and result in any other
+        memory. This does not apply to a transfer, or to operands that the kernel itself copies.
         """
         call = operator.call
         for operand in operator.writes:

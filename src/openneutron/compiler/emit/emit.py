@@ -150,8 +150,8 @@ def packed(call: KernelCall, known: Packed | None = None) -> dict[str, bytes]:
 
 
 def packed_constant(packing: Packing, constant: Constant, known: Packed | None) -> bytes:
-    """Return the packed bytes of a constant, from ``known`` if they are there; else pack them and add them to
-    ``known``. With None, nothing is kept."""
+    """Return the packed bytes of a constant. They are taken from ``known`` if they are there; otherwise the constant
+    is packed, and the bytes are added to ``known``. If ``known`` is None, nothing is cached."""
     if known is None:
         return PACKERS[packing](constant)
     key = id(constant), packing
@@ -243,8 +243,8 @@ def emit(
 
 
 def _facts(call: KernelCall) -> OperatorFacts:
-    """Return the name of a call and the bytes that it reads and writes. Each byte counts once; a table counts only
-    the entries that the call reads."""
+    """Return the name of a call, and the number of bytes that it reads and writes in all. Each byte counts once. Of a
+    table, only the entries that the call reads count."""
     kept = call.traits.copied_by_kernel
     views = (call.views["output" if name in kept else name] for name in call.views)
     read = sum(

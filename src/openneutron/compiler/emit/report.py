@@ -213,30 +213,31 @@ class Report:
     """The facts about a compiled program. All sizes are in bytes.
 
     Memory: ``arena_bytes`` is the size of the scratch buffer; it includes the inputs and outputs that are placed in
-    it. ``bound_bytes`` is a lower bound of the arena for these buffers. ``state_bytes`` is the persistent memory of
-    ``states``. ``sram_bytes`` is all SRAM of a run: scratch, prefetch buffer, ``far_bytes``, inputs, outputs and
-    states.
-    ``used_bytes`` is the part of scratch, prefetch buffer and ``far_bytes`` up to the highest byte of each that a run
-    touches (None if the audit did not run). On a CPU with several memory regions, scratch, prefetch buffer and ``far_bytes`` are the sizes of the first three.
-    ``external_bytes`` is the size of the tensors in external memory.
+    it. ``bound_bytes`` is a size that no placement of the arena's buffers can go below. ``state_bytes`` is the
+    persistent memory of ``states``. ``sram_bytes`` is all SRAM of a run: scratch, prefetch buffer, ``far_bytes``,
+    inputs, outputs and states. ``used_bytes`` is the part of scratch, prefetch buffer and ``far_bytes`` up to the
+    highest byte of each that a run touches (None if the audit did not run). On a CPU with several memory regions,
+    scratch, prefetch buffer and ``far_bytes`` are the sizes of the first three. ``external_bytes`` is the size of the
+    tensors in external memory.
 
-    Time: ``cycles`` is the latency in the cost model. With a chip's copy engine that works in the background, ``cycles``
-    equals ``overlapped_cycles``, and kernels wait for copies during ``copy_cycles`` of them. Without such an engine,
-    each copy of constants blocks, as with the driver's default port: ``copy_cycles`` of ``cycles`` are copies, and
-    ``overlapped_cycles`` is the latency with a port that copies in the background. ``engine_cycles`` is the time of
-    all copies. ``gained_cycles`` are those that ``effort`` saved with a port that copies in the background; None at
-    the default effort, and if the default effort has no program: no feasible schedule, or only programs with faults.
+    Time: ``cycles`` is the latency in the cost model. With a chip's copy engine that works in the background,
+    ``cycles`` equals ``overlapped_cycles``, and kernels wait for copies during ``copy_cycles`` of them. Without such
+    an engine, each copy of constants blocks, as with the driver's default port: ``copy_cycles`` of ``cycles`` are
+    copies, and ``overlapped_cycles`` is the latency with a port that copies in the background. ``engine_cycles`` is
+    the time of all copies. ``gained_cycles`` are the cycles that ``effort`` saved over the default effort, with a
+    port that copies in the background. It is None at the default effort. It is also None if the default effort has no
+    program: no feasible schedule, or only programs with faults.
 
     Copies: ``fetched_bytes`` is the size of the constants that a run copies to scratch and prefetch buffer.
     ``moved_bytes`` is the size of the tensors and table entries that a run copies between external memory and the
     memory of the NPU. ``traffic_bound_bytes`` is a lower bound of what any schedule copies: the accessed parts of the
-    inputs, the outputs, and all constants once. ``kept_bytes`` is the part of ``weights_bytes`` in tables of which a
-    run copies only the entries that it reads.
+    inputs, the outputs, and all constants once. ``kept_bytes`` is the part of ``weights_bytes`` in tables that are
+    never copied whole: a run copies only the entries that it reads.
 
     ``inputs`` and ``outputs`` are the storages of the graph's inputs and outputs, named as in
-    ``OperatorReport.reads``. ``faults`` are what the audit found in programs of faster schedules, which were
-    therefore not taken. A fault is a mistake in the compiler. ``folded_quantize`` are the results of the QUANTIZE operators that were folded
-    into the operators before them.
+    ``OperatorReport.reads``. ``faults`` are the faults that the audit found in the programs of faster schedules.
+    These programs were therefore not taken. A fault is a mistake in the compiler. ``folded_quantize`` are the results
+    of the QUANTIZE operators that were folded into the operators before them.
     """
 
     target: str

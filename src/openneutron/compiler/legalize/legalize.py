@@ -159,11 +159,12 @@ _WINDOWS = ("conv_2d", "depthwise_conv_2d", "max_pool_2d")
 
 
 def view_before_pad(graph: Graph) -> Graph:
-    """Return the graph with each PAD moved after the reshape that reads it, so that ``fuse_padding`` can fuse the PAD.
+    """Return the graph with each PAD moved behind the reshape that reads it, so that ``fuse_padding`` can fuse the
+    PAD.
 
-    The reshape may only add and remove axes of one element. No other node may read the PAD, and only convolutions and max pools
-    may read the reshape. Example: PAD, reshape to an image of one row, CONV_2D, which is a convolution in one dimension with a
-    separate pad.
+    The reshape may only add and remove axes of one element. No other node may read the PAD, and only convolutions and
+    max pools may read the reshape. An example is a convolution in one dimension with a separate pad: PAD, reshape to
+    an image of one row, CONV_2D.
     """
     consumers = graph.consumers()
     padding_of = {node.name: node for node in graph.nodes if node.op in _PADS}
@@ -436,14 +437,14 @@ def drop_zero_sums(graph: Graph) -> Graph:
 
 
 def unchanged_operand(graph: Graph, node: Node) -> str | None:
-    """Return the name of the operand of an ADD or SUB that is added to zeros and whose stored values equal the stored
-    result. Return None if there is no such operand.
+    """Return the name of the operand of an ADD or SUB that passes unchanged: the other operand is a constant of
+    zeros, and the stored result equals this operand's stored values. Return None if there is no such operand.
 
-    The other operand is a constant of zeros. LiteRT (add.cc, sub.cc) shifts each stored value, minus its zero point,
-    left by 20 bits (int16: by 15). It multiplies the shifted value by (operand scale) / (2 * larger scale), and the sum
-    by (2 * larger scale) / (2^20 * output scale) (int16: 2^15). If the output's scale equals the operand's, and the
-    scale of the zeros is not larger, these factors are 1/2 and 1/2^19 (1/2^14). Both are exact, and so is the result.
-    If the scale of the zeros is larger, the first factor is rounded.
+    LiteRT (add.cc, sub.cc) shifts each stored value, minus its zero point, left by 20 bits (int16: by 15). It
+    multiplies the shifted value by (operand scale) / (2 * larger scale), and the sum by (2 * larger scale) / (2^20 *
+    output scale) (int16: 2^15). If the output's scale equals the operand's, and the scale of the zeros is not larger,
+    these factors are 1/2 and 1/2^19 (1/2^14). Both are exact, and so is the result. If the scale of the zeros is
+    larger, the first factor is rounded.
     """
     if node.op not in ("add", "sub") or node.attrs.get("activation", "NONE") != "NONE":
         return None
@@ -488,10 +489,11 @@ _OFFSET = 128
 
 
 def rescale_joined(graph: Graph) -> Graph:
-    """Return the graph with a table lookup before each input of a uint8 CONCATENATION that is quantized otherwise than the output.
+    """Return the graph with table lookups before uint8 CONCATENATIONs: one for each input whose scale or zero point
+    differs from the output's.
 
-    The lookup rescales the input. LiteRT's int8 kernel copies bytes, while its uint8 kernel rescales such inputs in float32
-    (ConcatenationWithScaling of reference/concatenation.h).
+    The lookup rescales the input. LiteRT's int8 kernel copies bytes, while its uint8 kernel rescales such inputs in
+    float32 (ConcatenationWithScaling of reference/concatenation.h).
     """
     nodes: list[Node] = []
     tensors: dict[str, Tensor] = {}
@@ -548,10 +550,11 @@ def add_states(graph: Graph) -> Graph:
 
 
 def read_single_steps(graph: Graph) -> Graph:
-    """Return the graph in which readers of an LSTM's new hidden state read the layer's output instead, if the LSTM has one step.
+    """Return the graph in which readers of an LSTM's new hidden state read the layer's output instead, if the LSTM
+    has one step.
 
-    The output and the new state then have the same bytes. Without other readers in the run, the layer can update the state in
-    place (``select/calls.py``).
+    With one step, the output and the new state have the same bytes. Once no node reads the new state, the layer can
+    update the state in place (``select/calls.py``).
     """
     readers, kept = graph.consumers(), {state.update for state in graph.states}
     other_name: dict[str, str] = {}
@@ -647,8 +650,8 @@ class _Split:
         return [*self._nodes, replace(node, inputs=tuple(inputs))], self._tensors
 
     def _beside_itself(self, channels: int) -> str:
-        """Return the name of a new tensor: the layer's input, in which each group of ``channels`` channels is repeated
-        once for each part of the weights."""
+        """Make a tensor from the layer's input, and return its name. Each group of ``channels`` channels of the input
+        occurs in it once for each set of int8 weights, side by side."""
         copies, shape = len(self._parts), self._data.shape
         if len(shape) == 4 and shape[-1] == channels:
             return self._joined(self._data.name, shape, 3)
@@ -659,8 +662,8 @@ class _Split:
         return self._reshaped(wide, (*shape[:-1], copies * shape[-1]), "input")
 
     def _doubled_rows(self) -> tuple[str, Weights]:
-        """Return the name of a new tensor, the layer's input with each row repeated once for each part of the weights,
-        and the weights with the rows of their parts interleaved.
+        """Make a tensor from the layer's input, in which each row occurs once for each set of int8 weights. Return
+        its name, and the weights with the rows of the sets interleaved.
 
         The kernel's dilation along the rows becomes rows of zeros in the weights.
         """

@@ -387,8 +387,8 @@ def _levels(predecessors: Sequence[Sequence[int]], rejected: Mapping[int, OnCpu]
 
 
 def _idle(part: Partition) -> list[int]:
-    """Return the indices, in the whole graph, of those nodes of the partition that only change shapes and that no chain
-    of tensors connects to a node that computes."""
+    """Return the indices, in the whole graph, of the partition's nodes that only change shapes and are not connected
+    to a node that computes. Nodes are connected by tensors inside the partition, directly or through other nodes."""
     legal = rename_identities(part.graph)
     computes = [node.op not in VIEWS and _computes(legal, node) for node in legal.nodes]
     made_by = {name: place for place, node in enumerate(part.graph.nodes) for name in node.outputs}

@@ -122,9 +122,11 @@ def without_unread(graph: Graph) -> Graph:
 def _part(
     graph: Graph, join: Node, name: str, producers: Mapping[str, Node], consumers: Mapping[str, Sequence[Node]]
 ) -> _Part:
-    """Return the range of a tensor that an operand of a concatenation is: the range of a slice along the axis of the
-    concatenation, or the whole operand if it is no such slice. A QUANTIZE may stand between the slice and the
-    concatenation."""
+    """Return an operand of a concatenation as a range of a tensor.
+
+    If the operand is a slice along the axis of the concatenation alone, the range is that of the slice in its source.
+    Otherwise, the range is the whole operand. A QUANTIZE may stand between the slice and the concatenation.
+    """
     axis = join["axis"] % len(graph[name].shape)
     made = _behind_views(graph, name, producers)
     quantize = made if made is not None and made.op == "quantize" and is_table(graph, made) else None
@@ -196,12 +198,12 @@ MOVED = ("slice", "strided_slice", "transpose")
 
 
 def tables_before_join(graph: Graph) -> Graph:
-    """Return the graph in which a table look-up that reads the result of a CONCATENATION is applied to each operand of
-    the CONCATENATION instead.
+    """Return the graph in which a table look-up that reads the result of a CONCATENATION is applied to each operand
+    of the CONCATENATION instead.
 
-    This is done if a table or a copy computes each operand and nothing but the look-up reads the result. The look-up is
-    then folded into the tables and copies. So the calls in front of the CONCATENATION stay as many, and the one after
-    it is saved.
+    This is done if a table or a copy computes each operand, and nothing but the look-up reads the result. The
+    look-ups are then folded into these tables and copies. So the kernel call after the CONCATENATION is saved, and
+    none is added before it.
     """
     while True:
         consumers, producers = graph.consumers(), graph.producers()

@@ -184,8 +184,11 @@ A kernel that works in place allows 0 bytes: the two start at one address and ta
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """An alternative for a part of the schedule: the buffers that are live in the part. The steps of all buffers of a
-    part count from the same step, such as the first step of the part."""
+    """One of the alternatives for a part of the schedule: the buffers (``items``) that are live in the part, and
+    which of them may overlap.
+
+    The candidates of a part count the steps of their buffers from the same step, such as the first step of the part.
+    """
 
     items: tuple[Item, ...]
     overlaps: Overlaps
@@ -341,11 +344,11 @@ def place_parts(parts: Parts, best: Placement, work: float, enough: int = 0) -> 
 
 
 def place_near_bound(parts: Parts, best: Placement, enough: int) -> tuple[Placement, tuple[int, ...]] | None:
-    """Return a placement in at most ``enough`` bytes, or in the lower bound if that is larger, and the index of each
-    part's chosen candidate.
+    """Return a placement of at most max(``enough``, lower bound) bytes, and the index of each part's chosen
+    candidate.
 
-    Return None if neither ``best`` nor the depth-first search gives such a placement. ``best`` is that of
-    ``place_parts``.
+    Return None if neither ``best`` nor the depth-first search gives such a placement. ``best`` is a placement of each
+    part's first candidate.
     """
     floor = _floor(parts)
     target = max(floor, enough)
@@ -396,8 +399,8 @@ def place_smallest(parts: Parts, best: Placement, work: float) -> tuple[Placemen
 
 
 def _blocked(item: Item, start: int, other: Item, overlaps: Overlaps) -> tuple[int, int]:
-    """Return the range of starts of ``item`` at which it would overlap ``other``, which starts at ``start``, more than
-    allowed. Both ends are excluded."""
+    """Return the range of forbidden starts of ``item``. With such a start, ``item`` would overlap ``other`` more than
+    ``overlaps`` allows. ``start`` is the start of ``other``. Both ends of the range are excluded."""
     low, high = start - item.size, start + other.size
     furthest = overlaps.get((item.name, other.name))
     if furthest is not None:
@@ -433,10 +436,10 @@ def _first_fit(ordered: Sequence[Item], ceiling: int | None, overlaps: Overlaps)
 
 
 def _lowest_gap(blocked: Sequence[tuple[int, int]]) -> tuple[tuple[int, int] | None, int]:
-    """Return the range [first, last] of starts in the lowest gap, or None if there is no gap, and the first start above
-    all blocked ranges.
+    """Return two results. The first is the range [first, last] of starts in the lowest gap, or None if there is no
+    gap. The second is the first start above all blocked ranges.
 
-    ``blocked`` has the ranges of starts that are not allowed, both ends excluded, in ascending order.
+    ``blocked`` has the ranges of forbidden starts in ascending order. The ends of a range do not belong to it.
     """
     gap, end = None, 0
     for low, high in blocked:
@@ -448,11 +451,12 @@ def _lowest_gap(blocked: Sequence[tuple[int, int]]) -> tuple[tuple[int, int] | N
 
 
 def _start_in(gap: tuple[int, int] | None, end: int, size: int, ceiling: int | None, from_top: bool) -> int:
-    """Return a start in the gap, or outside all placed buffers if there is no gap.
+    """Return the start of an item of ``size`` bytes: in the gap, or outside all placed buffers if there is no gap.
 
-    Without a ``ceiling``, the result is the lowest start. With a ceiling, the arena is filled from both ends, which keeps the space
-    between them in one piece. A gap between two buffers is then used at its upper end. An item without a gap ends at the ceiling with
-    ``from_top``, if ``size`` bytes are free below the ceiling, and begins at ``end`` otherwise.
+    Without a ``ceiling``, the result is the lowest start. With a ceiling, the arena is filled from both ends, which
+    keeps the space between them in one piece. A gap between two buffers is then used at its upper end. If there is no
+    gap, the item begins at ``end``. With ``from_top`` it instead ends at the ceiling, if ``size`` bytes are free
+    between ``end`` and the ceiling.
     """
     if gap is None:
         to_ceiling = ceiling is not None and from_top and ceiling - end >= size
@@ -548,9 +552,9 @@ def in_several_buffers(
 ) -> Layout:
     """Return the layout with its buffers divided among several memory regions.
 
-    ``near`` has, for each region but the last, its buffers with an address each; the last region has all other buffers.
-    These addresses are kept where no smaller placement of the region is found. No region becomes larger than the single
-    buffer of the given layout, whose addresses are valid in every region. ``work`` is that of ``place``.
+    ``near`` has for each region but the last the buffers that it gets, with an address for each. The last region gets
+    all other buffers. Each region has the smallest of three placements: a new one, the addresses in ``near``, and the
+    addresses in ``layout``. So no region becomes larger than the arena of ``layout``. ``work`` is that of ``place``.
     """
     taken = {name for names in near for name in names}
     divided = [tuple(item for item in layout.items if item.name in names) for names in near]

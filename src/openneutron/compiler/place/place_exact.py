@@ -139,7 +139,8 @@ def _allow_some_overlaps(
     starts: Mapping[str, cp_model.IntVar],
     sizes: Mapping[str, cp_model.LinearExpr],
 ) -> None:
-    """Keep all other pairs of items apart, except as far as a chosen candidate lets them overlap.
+    """Keep each pair of items that are live together apart, except as far as a chosen candidate lets them overlap.
+    Pairs of items that are both in ``ranges`` are left out.
 
     If a pair is live together only in some candidates of a part, the constraint holds only if one of these candidates
     is chosen.

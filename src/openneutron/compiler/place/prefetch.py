@@ -74,10 +74,10 @@ class Transfer(NamedTuple):
 class CutSteps:
     """The steps of a schedule in which some calls are divided into pieces, where each piece is a step of its own.
 
-    ``spent`` has the cycles of each step. ``moving`` has the part of these cycles in which tiles of tensors are copied,
-    and copies of constants wait. ``origins`` has for each step the index of the step of the undivided schedule to which
-    it belongs. ``transfers`` are the copies of constants. ``compute_cycles`` is the sum of ``spent``, and
-    ``copy_cycles`` the sum over ``transfers``.
+    ``spent`` has the cycles of each step. ``moving`` has the part of these cycles in which the step copies tiles of
+    tensors, so that copies of constants must wait. ``origins`` has for each step the index of the step of the
+    undivided schedule to which it belongs. ``transfers`` are the copies of constants. ``compute_cycles`` is the sum
+    of ``spent``, and ``copy_cycles`` the sum over ``transfers``.
     """
 
     spent: Sequence[int]
@@ -179,10 +179,11 @@ class Simulation:
         return None
 
     def _next_change(self, begin: int, first: int) -> int:
-        """Return the first step after ``begin`` at which other addresses may be free, at most ``first + 1``.
+        """Return the first step after ``begin`` at which the free addresses may be different. Return ``first + 1`` if
+        there is no such step up to ``first``.
 
-        Pieces of one call use the same tensors. So between two pieces only a constant that was read for the last time
-        frees addresses.
+        Pieces of one call use the same tensors. So between two pieces, addresses become free only if a constant was
+        read for the last time.
         """
         origins, changed = self.cut.origins, begin + 1
         while (
@@ -215,8 +216,8 @@ class Simulation:
         return computed
 
     def _delay(self, step: int, begun: int) -> None:
-        """Delay the copies of constants that are in flight when ``step`` begins, at cycle ``begun``, by the cycles in
-        which the step copies tiles."""
+        """Delay all copies of constants that are not finished at cycle ``begun``, when ``step`` begins. The delay is
+        the number of cycles in which the step copies tiles."""
         if self.copied > begun:
             self.copied += self.cut.moving[step]
             for later, there in self.ready.items():
@@ -325,10 +326,11 @@ class PrefetchSearch:
         return self.arena_bytes + sum(use.size for use in self.uses)
 
     def counts(self, capacity: int, share: float) -> dict[int, int]:
-        """Return the number of pieces for each call that must be divided in ``capacity`` bytes.
+        """Return the calls that must be divided if constants and tensors have ``capacity`` bytes, each with its
+        number of pieces.
 
         The constants of a piece take at most ``share`` of the largest free range below ``capacity`` in the first step
-        that reads them. A piece has at least one block of output channels, even if it takes more.
+        that reads them. A piece has at least one block of output channels, even if that takes more.
         """
         counts = {}
         for use in self.uses:
@@ -340,10 +342,10 @@ class PrefetchSearch:
         return counts
 
     def bound(self, capacity: int) -> int:
-        """Return a lower bound of the cycles of all trials within ``capacity`` bytes.
+        """Return a number of cycles that no prefetch within ``capacity`` bytes can go below.
 
-        While a step runs, the memory without tensors can hold constants that this step or a later one reads. Constants of later steps
-        for which that memory is too small are copied after the step, one after the other.
+        The bound assumes that in each step, all memory without tensors can hold constants for this and later steps.
+        Constants for later steps that do not fit there are copied after the step, one after the other.
         """
         self._least = self._least or self._least_of_steps()
         rate = fetch_cycles(1 << 30, self.target) / (1 << 30)
@@ -524,8 +526,9 @@ class PrefetchPlan:
     def laid_out(self, io: str) -> tuple[Schedule, Layout]:
         """Return the schedule with its copies, and its layout.
 
-        The arena ends after the last tensor, or after a constant that begins inside the arena and ends outside. The prefetch buffer
-        follows the arena. Of a schedule in tiles, the arena contains all constants.
+        The arena ends with its last tensor. If a constant lies across this end, the arena ends with that constant.
+        The prefetch buffer follows and has the other constants above the arena. For a schedule in tiles, the arena
+        contains all constants.
         """
         search = self.search
         schedule, end = search.made(self.trial), search.arena_bytes
@@ -556,11 +559,11 @@ def good_plan(search: PrefetchSearch) -> PrefetchPlan:
 
 
 def fastest_plan(families: Iterable[Iterable[PrefetchSearch]], budget: int, least_cycles: int) -> PrefetchPlan | int:
-    """Return the fastest plan that takes at most ``budget`` bytes. If there is none, return the bytes of the smallest
-    plan.
+    """Return the fastest plan that takes at most ``budget`` bytes and at least ``least_cycles`` cycles. If there is
+    none, return the bytes of the smallest plan.
 
-    Only plans of at least ``least_cycles`` count. The schedules of a family are in ascending order of their compute
-    cycles; the search of a family ends at the first schedule that can't be faster than the best plan so far.
+    A family is a series of schedules in ascending order of their compute cycles. The search of a family ends at the
+    first schedule that can't be faster than the best plan so far.
     """
     best: PrefetchPlan | None = None
     limit = least = ENDLESS

@@ -45,7 +45,8 @@ class Operands:
     """The operands of attention as views of matrices.
 
     ``query`` is [batch, row, 1, depth], ``key`` [batch, depth, 1, key], ``scores`` [batch, row, 1, key] and ``value``
-    [batch, key, 1, channel]. ``mask`` has a channel for each key, and as many other positions as the scores.
+    [batch, key, 1, channel]. The last axis of ``mask`` is the key. Its first three axes have as many positions
+    together as those of ``scores``.
     """
 
     query: View
@@ -57,8 +58,11 @@ class Operands:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """The views of an attention call; the table that it applies to the query (None if it applies none); and ``behind``,
-    the indices of the copies after it that are removed because it writes their results directly."""
+    """The views of an attention call, with the copies and the look-up that it replaces.
+
+    ``table`` is the look-up table that the call applies to the query; None if it applies none. ``behind`` has the
+    indices of the copies after the attention. They are removed, because the call writes their results directly.
+    """
 
     views: Mapping[str, View]
     table: npt.NDArray[Any] | None
@@ -66,10 +70,11 @@ class Placed:
 
 
 def placed(edit: Edit, operands: Operands, result: View) -> Placed | None:
-    """Return the views of the attention call, with a column for each head; None if the tensors' axes do not split
-    into batches, rows and heads.
+    """Return the views of the attention call, with a column for each head. Return None if the tensors' axes do not
+    split into batches, rows and heads.
 
-    The views read and write beyond the copies around the attention, if views of four axes can describe that.
+    Where views of four axes allow it, the call reads the sources of the copies before the attention, and writes the
+    destinations of the copies after it. Otherwise, these copies stay.
     """
     ways = _ways(operands, result)
     seen, table = _before_copies(edit, ways)
@@ -82,10 +87,12 @@ def placed(edit: Edit, operands: Operands, result: View) -> Placed | None:
 
 
 def _ways(operands: Operands, result: View) -> dict[str, AccessMap]:
-    """Return each operand as a map from two or three indices to its bytes. The first index counts the rows of the
-    scores over all batches; keys and values have a pitch of 0 along the rows of a batch, which share them. The second
-    of three indices, which only keys and values have, is the key. The last index is the depth of a query or a key,
-    the keys of a mask, or the channels of a value or of the output."""
+    """Return each operand as a map from two or three indices to its bytes.
+
+    The first index counts the rows of the scores over all batches. All rows of a batch share its keys and values,
+    whose pitch along the rows is therefore 0. Only keys and values have three indices; the second is the key. The
+    last index is the depth of a query or a key, the keys of a mask, or the channels of a value or of the output.
+    """
     assert operands.value is not None
     rows = operands.scores.extents[1]
 
@@ -114,8 +121,8 @@ def _ways(operands: Operands, result: View) -> dict[str, AccessMap]:
 
 
 def _before_copies(edit: Edit, ways: Mapping[str, AccessMap]) -> tuple[dict[str, AccessMap], npt.NDArray[Any] | None]:
-    """Return the maps of the operands through the copies before them, so that the call reads from the sources of these
-    copies. Return also the table of a look-up before the query; None if there is none."""
+    """Return the maps of the operands, changed so that the call reads from the sources of the copies before it.
+    Return also the table of a look-up before the query; None if there is none."""
     seen = dict(ways)
     table: npt.NDArray[Any] | None = None
     for name in ("query", "key", "value"):
@@ -136,8 +143,8 @@ def _before_copies(edit: Edit, ways: Mapping[str, AccessMap]) -> tuple[dict[str,
 
 
 def _behind_copies(edit: Edit, way: AccessMap) -> tuple[AccessMap, tuple[int, ...]]:
-    """Return the map of the output through the copies after it, so that the call writes to their destinations. Return
-    also the indices of these copies."""
+    """Return the map of the output, changed so that the call writes to the destinations of the copies after it.
+    Return also the indices of these copies."""
     behind: list[int] = []
     place = edit.writer(way.tensor)
     while place is not None and (reader := edit.only_reader(place)) is not None:
@@ -161,8 +168,8 @@ def _is_dense(way: AccessMap) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """The extents of attention. ``pitches`` has for each operand those of its batches, rows and heads, in bytes.
-    ``group`` heads of the query share a head of the keys and values."""
+    """The extents of attention. ``pitches`` has for each operand the pitches of its batches, rows and heads, in
+    bytes. Each head of the keys and values serves ``group`` heads of the query."""
 
     batches: int
     rows: int
@@ -175,7 +182,12 @@ _RESIDENT = ("key", "value")
 
 
 def _views(ways: Mapping[str, AccessMap]) -> dict[str, View] | None:
-    """Return the operands as views [batch, row, head, channel]; None if their axes do not split into these four. The rows of keys and values are the keys, and they may have fewer heads than the queries. Without a mask, the view of the query stands in for it."""
+    """Return the operands as views [batch, row, head, channel]. Return None if their axes do not split into these
+    four.
+
+    The rows of keys and values are the keys. Keys and values may have fewer heads than the queries. If there is no
+    mask, the result has the view of the query in its place.
+    """
     places = split_alike({name: way.groups[0] for name, way in ways.items()})
     if places is None or any(len(group) > 1 for way in ways.values() for group in way.groups[1:]):
         return None
@@ -199,7 +211,7 @@ def _views(ways: Mapping[str, AccessMap]) -> dict[str, View] | None:
 
 def _shape(places: Mapping[str, Axes]) -> _Shape | None:
     """Return the extents of attention, with the rows of the scores split into batches, heads and rows. Return None if
-    several axes are left for the batches."""
+    more than one axis is left for the batches."""
     axes = [dict(zip(places, each, strict=True)) for each in zip(*places.values(), strict=True)]
     one: dict[str, Axis] = dict.fromkeys(places, (1, 0))
     rows = axes.pop() if axes and _is_shared(axes[-1]) else one
@@ -286,7 +298,7 @@ class _Found:
 
 def fuse_attention(edit: Edit) -> None:
     """Replace the calls of each attention by one call. An attention stays as it is if no views of four axes describe
-    its tensors, or if a state would be read too late."""
+    its tensors. It also stays if a call would then read a state that is already overwritten."""
     for place in range(len(edit)):
         call = edit.find(place)
         if call is None or call.kernel != PRODUCT:
@@ -473,8 +485,8 @@ def _reduces(edit: Edit, place: int, keys: int) -> bool:
 
 
 def _of_each_row(edit: Edit, place: int, name: str) -> bool:
-    """Return whether a call of two operands reads one value of operand ``name`` for each row of the other operand, and
-    reads the other operand and writes the output whole."""
+    """Return whether a call of two operands reads one value of operand ``name`` for each row of the other operand.
+    The call must also read all of the other operand, and write all of the output."""
     views = edit[place].views
     other = "input_a" if name == "input_b" else "input_b"
     view = views[name]
@@ -489,11 +501,11 @@ def _of_each_row(edit: Edit, place: int, name: str) -> bool:
 
 
 def differences(call: KernelCall) -> npt.NDArray[np.int64] | None:
-    """Return the stored results of add_s8 for the stored differences b - a from 0 to 255: int64 [256]. Return None if
-    the result depends on more than this difference.
+    """Return the stored results of an add_s8 that computes a - b, for each stored difference b - a from 0 to 255:
+    int64 [256]. Return None if the result depends on more than this difference.
 
-    For operands of equal scales it depends on the difference only: each operand is its stored value times 2^19, without
-    rounding.
+    For operands of equal scales it depends on the difference only: each operand is its stored value times 2^19,
+    without rounding.
     """
     p = call.params
     if (p["a_multiplier"], p["a_shift"], p["b_multiplier"], p["b_shift"]) != (_HALF, 0, -_HALF, 0):

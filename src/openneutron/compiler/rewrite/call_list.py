@@ -24,8 +24,9 @@ Parameters = ParamSpec("Parameters")
 
 @dataclass(frozen=True, slots=True)
 class CallList:
-    """Kernel calls in execution order, and their storages. ``cuts`` are indices of calls at which a cascade must not
-    continue from the call before."""
+    """A list of kernel calls in execution order, with the storages (blocks of memory) of their tensors. ``cuts`` are
+    indices of calls. No cascade (neighbouring calls that are computed some rows at a time) has both such a call and
+    the call before it."""
 
     calls: tuple[KernelCall, ...]
     storages: Storages
@@ -61,12 +62,12 @@ class Skipped:
 
 @dataclass(slots=True)
 class Edit:
-    """A list of calls under change by a pass. A place is an index of the given list; a pass may leave no call, one call
-    or several calls at a place.
+    """A list of calls that a pass is changing. A place is an index of ``given``, the list before the changes. The
+    pass may leave no call, one call or several calls at a place.
 
     ``target`` is the chip. ``io`` states whether inputs and outputs are in the arena or in the caller's buffers.
-    ``rescale`` states whether the CPU or the NPU rescales the results of jobs. ``skipped`` has the calls that the pass
-    could have changed but did not, each with the reason.
+    ``rescale`` states whether the CPU or the NPU rescales the results of jobs (products that the NPU computes).
+    ``skipped`` has the calls that the pass could have changed but did not, each with the reason.
     """
 
     given: CallList
@@ -219,8 +220,8 @@ class Edit:
         self.replace({place: replace(call, views={**call.views, name: replace(call.views[name], tensor=tensor)})})
 
     def cut(self, place: int, offsets: Iterable[int] = (0,)) -> None:
-        """Forbid a cascade to continue into calls at a place from the calls before them. ``offsets`` are the indices of
-        these calls among the calls at the place."""
+        """Mark calls at ``place`` that must not be in the same cascade as the call before them. ``offsets`` are the
+        indices of these calls among the calls at the place."""
         self._cuts[place] = (*self._cuts.get(place, ()), *offsets)
 
     def unused(self, name: str) -> str:
@@ -262,10 +263,10 @@ class Edit:
                     self.replace({place: None})
 
     def finished(self) -> CallList:
-        """Return the list with all changes; the given list itself if no call is changed.
+        """Return the list with all changes. If no call is changed, return the given list itself.
 
-        Scratch that no call accesses is removed. After ``restate`` alone the storages stay as they are, since the
-        calls access the same ones.
+        Scratch that no call accesses is removed. After ``restate`` alone all storages are kept, since the calls
+        access the same ones as before.
         """
         if not self._changed:
             return self.given

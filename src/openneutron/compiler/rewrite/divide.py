@@ -50,11 +50,12 @@ MOST_CALLS = 512
 
 
 def batch_by_batch(edit: Edit, groups: int = 0) -> None:
-    """Compute each run of several calls batch by batch. No cascade continues from one batch into the next, or from one run into the next.
+    """Compute each run of neighbouring calls batch by batch: all its calls for one batch, then all for the next. No cascade continues
+    from one batch into the next, or from one run into the next.
+
+    With ``groups``, compute that many groups of batches one after the other, in runs whose number of batches is a multiple of it.
 
     The list stays as it is if this divides no tensor between calls, or if there would be more than ``MOST_CALLS`` calls.
-
-    ``groups``: compute that many groups of batches, if the number of batches is a multiple of it; 0: each batch by itself.
     """
     runs = _runs(edit)
     counts = [run.count if len(run.calls) > 1 and (not groups or run.count % groups == 0) else 1 for run in runs]
@@ -90,9 +91,9 @@ def batches_apart(call: KernelCall) -> int:
 
 @dataclass(slots=True)
 class _Neighbours:
-    """Neighbouring calls with ``count`` batches each that can be computed batch by batch.
+    """Neighbouring calls that can be computed batch by batch, with ``count`` batches each.
 
-    ``apart`` states for each storage that they access whether each batch has a separate part of it, the same part for all calls.
+    ``apart`` states for each storage that they access whether each batch has its own part of it, which is the same part in every call.
     ``written`` are the storages that they write.
     """
 
@@ -103,8 +104,8 @@ class _Neighbours:
     written: set[str] = field(default_factory=set)
 
     def takes(self, call: KernelCall) -> bool:
-        """Return whether the call can be computed batch by batch together with these calls: it has as many batches, and each storage that
-        it shares with them, and that it or they write, has a separate part for each batch."""
+        """Return whether the call can be computed batch by batch together with these calls. It must have the same number of batches. Each
+        batch must have its own part of every storage that both the call and these calls access, unless all of them only read it."""
         if batches_apart(call) != self.count:
             return False
         for name, view in call.views.items():
@@ -134,10 +135,11 @@ def _runs(edit: Edit) -> list[_Neighbours]:
 
 
 def _parts(edit: Edit, runs: Sequence[tuple[int, Sequence[KernelCall]]]) -> dict[str, tuple[str, ...]]:
-    """Divide scratch storages into one piece for each group of batches, and return the names of the pieces by storage.
+    """Divide scratch storages into one piece for each group of batches. Return the names of the pieces by the storage's name.
 
-    A run computes one group of batches at a time. A storage is divided if every call accesses it batch by batch, and all runs divide it
-    into the same number of pieces. Scratch that a call uses again for each batch gets a piece of its full size for each group.
+    ``runs`` has the number of groups and the calls of each run. A run computes one group of batches at a time. A storage is divided if
+    every call accesses it batch by batch, and all runs divide it into the same number of pieces. Scratch that holds a single batch at a
+    time is not divided: each group gets a piece of its full size.
     """
     counts: dict[str, int] = {}
     of_batch: set[str] = set()  # scratch of a single batch: each piece has its full size
@@ -169,8 +171,8 @@ def has_batches_apart(view: View, size_bytes: int, count: int) -> bool:
 def _some_batches(
     edit: Edit, call: KernelCall, part: int, count: int, batches: int, parts: Mapping[str, tuple[str, ...]]
 ) -> KernelCall:
-    """Return the call for part ``part`` of its batches, which are divided into ``count`` equal parts. ``parts`` has the names of the
-    pieces of divided storages."""
+    """Return the call for one group of its ``batches`` batches. The batches form ``count`` groups of equal size, and ``part`` is the
+    index of this one. ``parts`` has the names of the pieces of each divided storage."""
     views = {}
     here = batches // count
     for name, view in call.views.items():
@@ -194,7 +196,7 @@ NOWHERE = -1
 
 
 def windows_apart(edit: Edit) -> None:
-    """Divide the calls around each attention of several batches into calls of one window.
+    """Divide the calls around each attention of several batches, its windows of an image. Each new call computes one window.
 
     The storages are those before ``in_place``, so that no output shares the storage of an operand.
     """
@@ -261,11 +263,11 @@ def _bytes(view: View) -> Ints:
 
 @dataclass(slots=True)
 class _Cut:
-    """The run of calls [first, end) around an attention of ``windows`` batches, which is divided into windows. ``labels`` has for each
-    storage the window of each byte.
+    """The calls [first, end) around an attention, which are divided into windows of an image. The attention has ``windows`` batches, one
+    for each window. ``labels`` has for each storage the window to which each byte belongs.
 
-    ``inner`` are the storages that only these calls access. ``pieces`` has the name of the storage of one window of an inner storage, by
-    the storage and the window.
+    ``inner`` are the storages that only these calls access. Each inner storage is replaced by one storage for each window. ``pieces`` has
+    the name of the new storage, by the inner storage and the window.
     """
 
     edit: Edit
@@ -278,9 +280,9 @@ class _Cut:
 
     @classmethod
     def around(cls, edit: Edit, place: int, earliest: int) -> _Cut | None:
-        """Return the run of calls around the attention at ``place``, extended as far as the calls can be divided into windows: back to
-        ``earliest`` at most, and on up to the first call that also reads a tensor from outside the run. Return None if fewer than two
-        storages are inner, or if the attention itself can't be divided."""
+        """Return the longest run of calls around the attention at ``place`` that can be divided into windows. It begins at ``earliest``
+        or later. It ends at the latest with the first call that also reads a tensor from outside the run. Return None if the attention
+        itself can't be divided, or if fewer than two storages are accessed by the run alone."""
         call = edit[place]
         windows = call.views["output"].extents[0]
         run = cls(edit, windows, place, place + 1)
@@ -320,8 +322,8 @@ class _Cut:
         return True
 
     def labels_of(self, view: View) -> Ints | None:
-        """Return the window of each position of a view: an array [batch, row, column]. Return None if a position has bytes of several
-        windows, or bytes of none."""
+        """Return the window to which each position of a view belongs, as an array [batch, row, column]. Return None if the bytes of a
+        position belong to different windows, or if a byte belongs to none."""
         labels = self.labels.get(self.edit.storages.of[view.tensor])
         if labels is None:
             return None
@@ -432,7 +434,8 @@ class _Windows:
     def _cut(self, call: KernelCall, number: int, renamed: Mapping[str, str]) -> KernelCall | None:
         """Return the part of a call that computes window ``number``; None if no part of its output belongs to the window.
 
-        ``renamed`` maps tensors of this window to the tensors that replace them because the copy between them is left out.
+        If a copy in this window is left out because it changes nothing, ``renamed`` maps its result to its source. The call then accesses
+        the source instead.
         """
         windows = self.run.labels_of(call.views["output"])
         assert windows is not None, f"{call.name} can't be cut"
@@ -521,11 +524,11 @@ class Source:
 
 
 def heads_apart(edit: Edit, all_heads: bool) -> None:
-    """Put the layers that compute the operands of an attention directly before it: first the layers of keys and values, then that of the
-    queries. With ``all_heads``, compute one head after the other, if the channels of each head begin at a multiple of 8.
+    """Move the layers that compute the operands of each attention directly before it: first the layers of keys and values, then the layer
+    of the queries. With ``all_heads``, compute one head after the other, if the channels of each head begin at a multiple of 8.
 
-    An attention is left alone if it has several batches, or if an operand is not computed by a layer for this attention alone that can be
-    moved, or does not begin at a multiple of 8 channels of that layer.
+    An attention is left alone if it has several batches. It is also left alone if an operand has no layer that computes it for this
+    attention alone and can be moved, or if the operand does not begin at a multiple of 8 channels of that layer.
     """
     changes: dict[int, list[KernelCall] | None] = {}
     for place, call in enumerate(edit.given.calls):
@@ -543,11 +546,11 @@ def heads_apart(edit: Edit, all_heads: bool) -> None:
 
 
 def sources_of(edit: Edit, place: int, batches: bool = False) -> list[Source] | None:
-    """Return the operands of an attention, each with the layer that computes it for this attention alone; operands that are needed whole
-    come first. Constants and scratch are left out, and so is an operand with the same view as another one.
+    """Return the operands of an attention, each with the layer that computes it. Operands of which each row of the result needs all rows
+    (keys and values) come first. Constants and scratch are left out, and so is an operand with the same view as an earlier one.
 
-    Return None if an operand has no such layer, if its layer can't be moved to the attention, or if the attention has several batches and
-    ``batches`` is False.
+    Return None if an operand has no layer that computes it for this attention alone, or if that layer can't be moved to the attention.
+    Unless ``batches`` is set, also return None for an attention of several batches.
     """
     call = edit[place]
     if call.views["output"].extents[0] > 1 and not batches:
@@ -619,12 +622,12 @@ def _part(edit: Edit, place: int, sources: Sequence[Source], part: int, parts: i
 
 
 def head_groups(edit: Edit, parts: int | None, batches: bool = False) -> None:
-    """Divide the heads of each attention into ``parts`` groups, with one linear layer for the queries, keys and values of a group. None:
-    into as many groups as the attention with the fewest heads has heads.
+    """Divide the heads of each attention into ``parts`` groups. One linear layer computes the queries, keys and values of a group. If
+    ``parts`` is None, there are as many groups as the attention with the fewest heads has heads.
 
-    Nothing is divided if an attention has fewer heads than ``parts`` (with None, fewer than 3). With a single group, the queries have a
-    layer of their own if the attention has one batch. The calls are on sequences of one row, with their storages before ``in_place``.
-    With ``batches``, attention of several batches is divided too.
+    Nothing is divided if an attention has fewer than ``parts`` heads (with None, fewer than 3). Attention of several batches is divided
+    only with ``batches``. With a single group, the queries of an attention of one batch have a layer of their own. The calls must be on
+    sequences of one row, with their storages before ``in_place``.
     """
     found: dict[int, Sequence[Source]] = {}
     for place, call in enumerate(edit.given.calls):
@@ -661,8 +664,8 @@ class _Division:
         self.edit.replace(changes)
 
     def _groups(self, place: int, sources: Sequence[Source]) -> list[list[Source]] | None:
-        """Return the operands of the attention in lists; one layer will compute the operands of a list. Return None if the heads or the
-        layers can't be divided into this number of groups."""
+        """Return the operands of the attention, divided into lists. For each group of heads, one layer will compute the operands of a
+        list. Return None if the heads or the layers can't be divided into ``parts`` groups."""
         spans = [source.span(part, self.parts) for source in sources for part in range(self.parts)]
         aligned = all(first % LANES == 0 and end % LANES == 0 for first, end in spans)
         if not aligned or any(source.heads % self.parts for source in sources):
@@ -744,8 +747,8 @@ JOINED: Mapping[tuple[str, str], Row] = {
 
 
 def attention_of_layers(edit: Edit) -> None:
-    """Join each attention of several batches to the call of its layers directly before it, if a kernel runs both. The joined call goes
-    batch by batch, so that the storage of the layers' result shrinks to one batch."""
+    """Join each attention of several batches and the call of its layers directly before it to one call, if a kernel runs both. The joined
+    call computes one batch after the other. So the storage of the layers' result shrinks to one batch."""
     for place in range(1, len(edit)):
         joined = _joined(edit, place)
         if joined is not None:

@@ -51,8 +51,9 @@ Changes = dict[int, KernelCall | None]
 
 
 def _until_no_more(edit: Edit, places: Iterable[int], change: Callable[[Edit, int], Changes | None]) -> None:
-    """Apply ``change`` at every place until no place has a change left that can be made. A place is tried again when
-    a call on which its changes may depend has changed, and after any change if ``Edit.replace`` has refused its own."""
+    """Apply ``change`` at every place until it finds no more changes that can be made. A place is tried again when a
+    call on which its changes may depend has changed. A place whose changes ``Edit.replace`` has refused is tried
+    again after any other change."""
     waiting = sorted(places)
     queued = set(waiting)
     refused: set[int] = set()
@@ -116,9 +117,9 @@ def _folded(edit: Edit, place: int) -> Changes | None:
 
 
 def _tables_of_table(edit: Edit, place: int, readers: Sequence[tuple[int, str]]) -> Changes | None:
-    """Return the changes that join the look-up at ``place`` with each look-up that reads its result: each of these
-    then reads the input of the first one, with a table that combines both. Return None if a call that is no look-up
-    reads the result, or if two look-ups can't be joined."""
+    """Return the changes that remove the look-up at ``place``. Each look-up that reads its result then reads its
+    input, with a table that combines both tables. Return None if a call other than a look-up reads the result, or if
+    two look-ups can't be joined."""
     writer = edit[place]
     changes: Changes = {place: None}
     for at, _ in readers:
@@ -173,10 +174,11 @@ def _joined(writer: KernelCall, reader: KernelCall) -> KernelCall | None:
 
 
 def _seen_as(reader: KernelCall, between: View) -> KernelCall:
-    """Return the look-up or copy with its views in the shape in which its input was written. If its input has gaps, or
-    for other calls, return the call unchanged.
+    """Return a look-up or copy with its views restated in the shape of ``between``, the view that the writer of its
+    input has. Return the call unchanged if it is another kernel, or if it can't be restated, for example because its
+    input has gaps.
 
-    The writer may have written along other axes than the reader reads, as a transpose does.
+    The shapes differ if the writer has other axes than the reader, as a transpose does.
     """
     source, result = reader.views.get("input"), reader.views["output"]
     if reader.traits.function is None or source is None or source.extents == between.extents:
@@ -202,8 +204,8 @@ def _has_no_gaps(view: View) -> bool:
 
 
 def _along(between: View, source: View, result: View) -> View | None:
-    """Return the output view of a look-up or copy, restated along the axes of ``between``. ``between`` is another view
-    of the bytes of ``source``, the input view of the call, and ``result`` its output view.
+    """Return ``result``, the output view of a look-up or copy, restated along the axes of ``between``. ``between`` is
+    a view of the same bytes as the call's input view ``source``, but may have other axes.
 
     Return None if an axis of ``between`` continues beyond an axis of ``source``, since its steps in the output then
     differ.
@@ -292,8 +294,8 @@ def _without(edit: Edit, place: int) -> Changes | None:
 
 
 def _seen(view: View, bytes_read: View, bytes_written: View) -> View | None:
-    """Return the view of a copy's result that has the bytes of ``view``, a view of a part of the copy's source. Return
-    None if ``view`` crosses the axes of the copy."""
+    """Restate a view of a copy's source as a view of the copy's result, with the same elements. The copy reads
+    ``bytes_read`` and writes ``bytes_written``. Return None if the axes of ``view`` are not those of the copy."""
     source, result = (each.in_elements(view.element_bytes) for each in (bytes_read, bytes_written))
     if source is None or result is None:
         return None
@@ -313,9 +315,10 @@ def _seen(view: View, bytes_read: View, bytes_written: View) -> View | None:
 
 
 def as_tables(edit: Edit) -> None:
-    """Replace each group of calls whose last result is a function of one tensor by a look-up, from the last call to the first.
+    """Replace each group of calls that together compute a function of one tensor, element by element, by a look-up.
+    The last groups come first.
 
-    A group has at least one kernel of two operands; ``fold`` joins tables alone.
+    A group has at least one kernel of two operands, such as a sum. Groups of look-ups alone are joined by ``fold``.
     """
     for place in reversed(range(len(edit))):
         call = edit.find(place)
@@ -343,9 +346,10 @@ def _is_table_of_combined(edit: Edit, call: KernelCall) -> bool:
 
 
 def _group(edit: Edit, last: int) -> tuple[set[int], str | None, Cause]:
-    """Return the places of the calls that one table can replace, the tensor that they read, and the cause why there are none.
+    """Return the places of the calls that one table can replace, the tensor that they read, and a cause. ``last`` is
+    the place of the last of these calls.
 
-    ``last`` is the place of the last call. The tensor is None where there is no such group.
+    If there is no such group, the tensor is None and the cause states why.
     """
     of = edit.storages.of
     group: set[int] = set()
@@ -378,7 +382,8 @@ def _group(edit: Edit, last: int) -> tuple[set[int], str | None, Cause]:
 def _operands(edit: Edit, call: KernelCall) -> list[str] | None:
     """Return the tensors that a look-up or a kernel of two operands reads, without constants of one element.
 
-    Return None where an element of the result is not a function of the elements at the same place of its storages.
+    Return None unless each element of the result depends only on the elements at the same position in the storages of
+    these tensors.
     """
     views = [view for name, view in call.views.items() if name != "output"]
     varying = [view for view in views if _value(edit, view) is None]

@@ -2,11 +2,12 @@
 """Give matrix products to the driver of an NPU beside the CPU as jobs, where that takes fewer cycles.
 
 * A convolution of one group is a product of a matrix with one row for each output pixel; a fully connected layer is a
-product too. Both become ``conv_2d_job_s8``, a kernel with memory of its own for the operand and the results of the job.
+  product too. Both become ``conv_2d_job_s8``, a kernel with memory of its own for the operand and the results of the
+  job.
 * A product of two activations becomes ``batch_matmul_job_s8``, whose right operand is used as weights without packing.
-Packing would take the CPU time in each run, and would pad the operand to whole blocks of mostly 128 channels. * In a
-recurrent layer, the products of the inputs do not depend on the state, so that those of many steps are one job. The CPU
-then computes the steps from the accumulators of the job.
+  Packing would take the CPU time in each run, and would pad the operand to whole blocks of mostly 128 channels.
+* In a recurrent layer, the products of the inputs do not depend on the state, so that those of many steps are one job.
+  The CPU then computes the steps from the accumulators of the job.
 """
 
 from __future__ import annotations
@@ -90,10 +91,11 @@ def _product_job(edit: Edit, call: KernelCall, target: Target) -> KernelCall | N
 
 
 def _weights(call: KernelCall, facts: Jobs | None) -> list[JobWeights]:
-    """Return the weights of a call in each form that a job may have, int8 first.
+    """Return the weights of a call in each form that a job can take, int8 first.
 
-    Weights from -8 to 7 are also int4 weights with decode scales of 1.0, which decode without a rounding. Other weights
-    are also int4 weights if they equal what the NPU decodes from 4-bit values in groups.
+    If all weights are from -8 to 7, int4 forms are added with decode scales of 1.0, which decode to exactly these
+    weights. Otherwise an int4 form is added only if the NPU can decode exactly these weights from groups of 4-bit
+    values.
     """
     assert facts is not None
     weights = call.constants["weights"]
@@ -141,12 +143,12 @@ def _job(edit: Edit, call: KernelCall, packed: JobWeights) -> KernelCall:
 
 def _rescaled_by_npu(edit: Edit, call: KernelCall) -> KernelCall | None:
     """Return the call with jobs whose results the NPU rescales to 1 byte. Return None if the options don't ask for
-    that, or if the jobs have no such form.
+    that, or if the NPU can't rescale the results of these jobs.
 
-    There is no such form for int4 weights, for several jobs whose results are added, for uint8 operands, for bounds
-    of the output tighter than int8's, for scales outside the range of factors (``has_factors``), and for sums that
-    may exceed 32 bits. The biases include the output's zero point. Word 10 of the header is then 0, so that it does
-    not matter whether the NPU adds this word.
+    It can't for int4 weights, for several jobs whose results are added, for uint8 operands, for bounds of the output
+    tighter than int8's, for scales outside the range of factors (``has_factors``), and for sums that may exceed 32
+    bits. The biases include the output's zero point. Word 10 of the header is therefore 0, and it does not matter
+    whether the NPU adds this word.
     """
     p, packed, requant, table = call.params, *(call.constants[name] for name in ("weights", "requant", "job"))
     assert isinstance(packed, JobWeights)
@@ -273,9 +275,9 @@ def _bytes(size: int) -> tuple[tuple[int, int, int, int], tuple[int, int, int, i
 
 
 def _is_in_place(edit: Edit, call: KernelCall, packed: JobWeights) -> bool:
-    """Return whether the job can read its operand in the input itself. That is so for a 1x1 convolution with a stride
-    of 1 and no padding whose depth needs no padding and no division, if its input is dense, aligned, and in memory
-    that the NPU reads."""
+    """Return whether the job can read the call's input where it is, without a copy. That is so for a 1x1 convolution
+    with a stride of 1 and no padding, if its channels need no padding and no division into parts. The input must be
+    dense, aligned, and in memory that the NPU reads."""
     p, view = call.params, call.views["input"]
     point = (p["kernel_h"], p["kernel_w"], p["stride_h"], p["stride_w"], p["pad_top"], p["pad_left"]) == (
         1,

@@ -119,8 +119,8 @@ def joined_call(first: KernelCall, second: KernelCall, operand: str) -> KernelCa
 
 
 def _viewing(call: KernelCall, between: View) -> KernelCall:
-    """Return an element-by-element call with its views in the shape in which its input was written. If its tensors have
-    gaps, or for other calls, return the call unchanged."""
+    """Return an element-by-element call with its views restated in the shape of ``between``, the view that the writer
+    of its input has. Return the call unchanged if a tensor has gaps or another number of elements than ``between``."""
     views = call.views.values()
     if any(math.prod(view.extents) != math.prod(between.extents) or not view.is_dense for view in views):
         return call
@@ -152,8 +152,8 @@ _EMPTY = np.zeros(0, np.int8)
 
 
 def join_excitations(edit: Edit) -> None:
-    """Join the mean of each image and the two layers after it, with the look-ups that follow the layers. A mean of
-    several images is left alone."""
+    """Join the calls of each squeeze-and-excitation to one call: the mean of the image, the two layers after it, and
+    the look-ups that follow the layers. A mean of several images is left alone."""
     parts = rows.KERNEL_BY_NAME[KERNEL].traits.parts
     for place, call in enumerate(edit.given.calls if parts else ()):
         if call.kernel != parts[0].kernel or call.views["input"].extents[0] != 1:
@@ -182,8 +182,9 @@ def join_products(edit: Edit) -> None:
 
 
 def _product_behind(edit: Edit, place: int) -> tuple[int, KernelCall] | None:
-    """Return the place and the call of the product that multiplies the excitation's image by its result, with the
-    result as second operand. Return None if the result has other readers or no such product."""
+    """Return the place and the call of the product that multiplies the result of the excitation at ``place`` by its
+    image. The returned call has the excitation's result as second operand. Return None if there is no such product,
+    or if the result has other readers."""
     image, gate, reader = edit[place].views["input"], edit[place].views["output"], edit.only_reader(place)
     if reader is None or edit[reader[0]].kernel != "mul_s8":
         return None
@@ -229,9 +230,9 @@ def _pattern(edit: Edit, place: int) -> list[int | None] | None:
 
 
 def _behind(edit: Edit, at: int, kernel: str) -> int | None:
-    """Return the place of the call of ``kernel`` that is the only reader of the result of the call at ``at``; None if
-    there is none. The operand and the result of that call must be lines of channels; a look-up may access such a line
-    in any shape."""
+    """Return the place of the call of ``kernel`` that reads the result of the call at ``at``. Return None if there is
+    no such call, or if another call reads the result too. The operand and the result of the call found are each one
+    line of channels; a look-up may access such a line in any shape."""
     reader = edit.only_reader(at)
     if reader is None or edit[reader[0]].kernel != kernel or reader[1] != "input":
         return None
@@ -280,11 +281,12 @@ def _call(edit: Edit, found: Sequence[int | None]) -> KernelCall:
 
 
 def in_two_passes(edit: Edit, again_from_bytes: int | None = None) -> None:
-    """Compute each norm over all rows in two passes, if it has one batch and several rows. A call directly after the
-    norm is joined to the second pass if only this call reads the norm's result and a kernel runs both.
+    """Compute each norm whose statistics need all rows in two passes, if it has one batch and several rows. A call
+    directly after the norm is joined to the second pass if only this call reads the norm's result and a kernel runs
+    both.
 
-    The call before a norm is computed again for the second pass if its result has at least ``again_from_bytes``, only
-    the norm reads it, and the call can be repeated (``_before``); None: it is never computed again.
+    With ``again_from_bytes``, the call before a norm is computed again for the second pass. Its result must have at
+    least that many bytes and no other reader, and the call must be repeatable (``_before``).
     """
     ahead: dict[int, list[KernelCall]] = {}
     instead: dict[int, list[KernelCall]] = {}
@@ -367,8 +369,8 @@ def _before(edit: Edit, place: int) -> int | None:
 
 
 def computed_again(edit: Edit) -> None:
-    """Recompute the result of each pointwise call without weights for each group of its readers, if there are several
-    groups, so that it need not stay in memory between them.
+    """Compute each pointwise call without weights again for each group of its readers, if there are several groups
+    (``_groups``). Its result then need not stay in memory from one group to the next.
 
     The inputs of the call must be live until the last group anyway, so that no memory is added for them.
     """
@@ -390,9 +392,9 @@ def computed_again(edit: Edit) -> None:
 
 
 def _groups(edit: Edit, place: int) -> list[list[Use]]:
-    """Return the readers of a call's result, divided into groups: readers that are neighbours in the list, and whose
-    own results are needed whole, form one group. Return no groups if the call can't be recomputed, or if that saves
-    no memory."""
+    """Return the readers of a call's result, divided into groups. Readers form one group if they are neighbours in
+    the list and the whole result of each is needed at once. Return no groups if the call can't be recomputed, or if
+    that saves no memory."""
     call = edit[place]
     readers = edit.readers_of_result(place)
     if not readers or call.traits.channels is not None or not goes_by_position(call):
@@ -430,10 +432,10 @@ _OWN = ("output_zero_point", *_COUNTS)
 
 
 def merge(edit: Edit) -> None:
-    """Compute all linear layers that read the same sequence in one call.
+    """Replace all linear layers that read the same sequence by one call.
 
-    Each merged layer has a multiple of 8 output channels. Its result is read as rows or parts of rows, and is no graph
-    output.
+    A layer is merged if it has a multiple of 8 output channels, and its result is no graph output and is read as rows
+    or parts of rows.
     """
     for place, call in enumerate(edit.given.calls):
         if call.kernel != LINEAR or edit.find(place) is not call:
@@ -543,10 +545,10 @@ def chain(edit: Edit, last_first: bool = True) -> None:
     """Chain each pair of calls that a kernel of ``CHAINED`` runs, if only the second call reads the result of the
     first. Calls over images and calls with strides are left alone.
 
-    Chained kernels that are parts of larger ones are made first, so that the larger ones can follow. ``last_first``:
-    of two pairs that share a call, the last pair is chained; otherwise the first pair. A normalization between two
-    feed-forward blocks is then chained to the block before it, whose call has the block's input and the residual
-    sum's operand in memory. Otherwise it is chained to the block after it, whose call has one tensor.
+    If two pairs share a call, ``last_first`` chains the last pair; otherwise the first pair is chained. So a
+    normalization between two feed-forward blocks is chained to the block before it with ``last_first``, in a call
+    that holds the block's input and the residual sum's operand in memory. Otherwise it is chained to the block after
+    it, in a call that holds one tensor. Chained kernels that are parts of larger chained kernels are made first.
     """
     places = range(len(edit))
     for kernels in ({kernel for kernel in CHAINED.values() if kernel in _PARTS}, set(CHAINED.values())):
@@ -605,8 +607,8 @@ def macs_of_channel(call: KernelCall) -> int:
 
 
 def _reading_as(call: KernelCall, source: View) -> KernelCall:
-    """Return a call with a single operand, which computes each position from the same position, with its views in the
-    shape in which its result is read. Return other calls unchanged."""
+    """Return a call with its views restated in the shape of ``source``, the view that reads its result. The call must
+    have a single operand, and compute each position from the same position. Return other calls unchanged."""
     views = (call.views["input"], call.views["output"])
     same = all(view.is_dense and view.extents[3] == source.extents[3] for view in views)
     if len(call.views) > len(views) or not same or not isinstance(call.traits.access("input"), SameRow):

@@ -71,8 +71,8 @@ class Flow:
         return most, left
 
     def least_bytes(self) -> int:
-        """Return a lower bound of the peak of all orders, in bytes. During a call, its storages are live, and all
-        storages that every order defines before it and uses after it."""
+        """Return a lower bound of the peak of all orders, in bytes. During a call, at least two kinds of storages are
+        live: those that the call accesses, and those that every order defines before it and uses after it."""
         ahead, behind = list(self.before), [0] * len(self.before)
         for number, needed in enumerate(self.before):
             for earlier in bits(needed):
@@ -163,18 +163,18 @@ def order_of_least_peak(flow: Flow) -> tuple[int, ...]:
 
 
 def order_of_least_sum(flow: Flow, peak_bytes: int) -> tuple[int, ...] | None:
-    """Return, of the orders with a peak of at most ``peak_bytes``, the one with the smallest sum of live bytes over all
-    calls that the search finds; None if it finds none.
+    """Return an order with a peak of at most ``peak_bytes``, in which the sum of live bytes over all calls is the
+    smallest that the search finds. Return None if it finds no such order.
 
-    Such an order computes one branch after the other, which suits cascades.
+    An order with a small sum computes one branch after the other, which suits cascades.
     """
     return _search(flow, peak_bytes, by_peak=False)
 
 
 def order_by_depth(flow: Flow) -> tuple[int, ...]:
-    """Return an order that goes through one chain of calls after the other: first the call that ends the longest
-    chain, preceded by all calls that it needs, then the call that ends the next longest one. Of the calls that one
-    call needs, the one with the longest chain comes first.
+    """Return an order that computes one branch after the other, the longest first. The depth of a call is the length
+    of the longest path of calls that leads to it. The deepest call comes first, preceded by all calls that it needs,
+    then the deepest one that is left. Of the calls that one call needs, the deepest comes first.
 
     Short branches of a long network, such as the features that a segmentation head joins at the end, are then
     computed last.
@@ -206,9 +206,10 @@ _Key = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class _Done:
-    """A set of calls that are done, and its best order: that of the set ``earlier``, followed by the call ``last``.
+    """A set of calls that are done, and the best order found for it: that of the set ``earlier``, followed by the
+    call ``last``.
 
-    ``live`` are the bytes live after the set, and ``ready`` is the set of calls that can come next.
+    ``live`` are the bytes live after these calls, and ``ready`` is the set of calls that can come next.
     """
 
     key: _Key

@@ -65,11 +65,11 @@ IN_PLACE, IN_PLACE_CHAINED = "results in place", "results in place, chained"
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """A pass over kernel calls. ``calls`` is the name, for reports, of the calls that it needs; ``needs`` returns
-    whether a call is one of them.
+    """A pass over kernel calls. ``needs`` returns whether a call is one that the pass can change. ``calls`` names
+    such calls in reports.
 
-    A list of calls for cascades is made for each of ``routes`` on which every pass changes calls. A pass that only
-    restates calls (``restates``) may change none.
+    Each of ``routes`` is a sequence of passes that makes one list of calls for cascades. There is no such list if a
+    pass of the route changes nothing, unless this pass only restates calls (``restates``).
     """
 
     name: str
@@ -189,8 +189,8 @@ def _two_passes(edit: Edit, share: int) -> None:
 
 
 def _in_head_groups(edit: Edit, parts: int | None, batches: bool = False) -> None:
-    """Divide attention into groups of heads, unless ``join`` can still join calls: the groups are then made from
-    the variant with joined calls."""
+    """Divide attention into groups of heads, unless ``join`` can still join calls of the list. In that case another
+    list, which has the calls joined, is divided instead."""
     if edited(edit.given, join.join) is None:
         divide.head_groups(edit, parts, batches)
     else:
@@ -333,7 +333,8 @@ def select_calls(
 def selections(
     legal: Graph, known: Mapping[str, list[KernelCall]] = MappingProxyType({}), passes: Passes = ALL
 ) -> list[Selection]:
-    """Return the selections to compile: those of ``VARIANTS``, without duplicates. They do not depend on the budget.
+    """Return the selections to compile, each with storages and kernel calls: those of ``VARIANTS``, without
+    duplicates. They do not depend on the budget.
 
     Variants with fewer calls are faster, but may take more memory in cascades or with prefetch.
     """
@@ -358,11 +359,11 @@ def selections(
 def with_jobs(
     selected: Sequence[Selection], apart: Callable[[], Sequence[Selection]], passes: Passes
 ) -> list[Selection]:
-    """Return the selections with matrix products as jobs of the NPU's driver, without duplicates. The target of
-    ``passes`` has the facts about jobs.
+    """Return the selections, with matrix products as jobs that the NPU's driver runs, without duplicates. The target
+    of ``passes`` has the facts about jobs.
 
-    If a selection has attention calls, the selections of ``apart`` follow. In these the products of attention are
-    separate calls, which can be jobs.
+    If a selection has attention calls, the selections that ``apart`` returns follow. In these, the products of
+    attention are separate calls, so that they can be jobs.
     """
     if any(_is_attention(call) for _, calls in selected for call in calls):
         selected = [*selected, *apart()]
@@ -386,11 +387,13 @@ def takes_routes(calls: Sequence[KernelCall]) -> bool:
 
 
 def for_cascades(given: CallList, storages: Storages, passes: Passes) -> Iterator[CallList]:
-    """Yield the lists of calls for cascades: those of each order (``of_one_order``), and then those of the routes.
+    """Yield the lists of calls for cascades: first those that keep each order that is tried (``of_one_order``), then
+    those of the passes' routes.
 
-    ``storages`` are those after ``in_place``; ``given`` has those before it. Networks with attention or norms begin
-    with layers that cut an image or a signal into patches without edges. Their columns are merged first, so that
-    cascades profit from that too. Patches of planes make further lists.
+    ``given`` has the storages before ``in_place``, and ``storages`` are those after it. Networks with attention or
+    norms begin with convolutions that cut an image or a signal into patches. If these have no edges, their columns
+    are merged first, so that cascades profit from that too. Further lists have convolutions that read the planes of
+    an image directly (``patches_of_planes``).
     """
     firsts = [given]
     if takes_routes(given.calls):
@@ -416,8 +419,9 @@ def for_cascades(given: CallList, storages: Storages, passes: Passes) -> Iterato
 
 
 def of_one_order(calls: Sequence[KernelCall], storages: Storages, passes: Passes = ALL) -> list[CallList]:
-    """Return the lists for cascades that keep the order of ``calls``: one with every sequence stated by rows; one
-    unchanged, if that may suit cascades better; and one computed batch by batch, if that divides a tensor."""
+    """Return the lists for cascades that keep the order of ``calls``. One has every sequence restated with rows for
+    columns. One has the calls unchanged, if that may suit cascades better. One is computed batch by batch, if that
+    divides a tensor."""
     given = CallList(tuple(calls), storages)
     found = [given]
     turned = passes.run("sequences", given)
@@ -472,8 +476,8 @@ def _some(names: Sequence[str]) -> str:
 
 
 def explained(graph: Graph, target: Target, options: CompileOptions) -> tuple[Explained, ...]:
-    """Return the effect of each pass on a graph that compiles, over all lists that a search may ask for. A
-    compile asks for fewer lists if whole tensors fit."""
+    """Return the effect of each pass on ``graph``, over all lists that a search may ask for. The graph must be one
+    that compiles. A compile asks for fewer lists if whole tensors fit."""
     outcomes: list[Outcome] = []
     passes = Passes(target, options.place, frozenset(options.without_passes), outcomes, options.rescale)
     legal = legalize(as_asked(graph, options).graph)

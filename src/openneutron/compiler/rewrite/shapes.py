@@ -53,8 +53,8 @@ def is_sequence(call: KernelCall) -> bool:
 
 
 def apart(given: CallList) -> bool:
-    """Return whether each tensor is a sequence for all calls that access it, or for none of them. Then every sequence
-    can be restated by rows without removing a call from a cascade."""
+    """Return whether each tensor is a sequence for all calls that access it, or for none of them. If so, restating
+    every sequence by rows removes no call from a cascade."""
     seen: dict[str, bool] = {}
     for call in given.calls:
         sequence = is_sequence(call)
@@ -162,10 +162,12 @@ def _rows_of(view: View, size_bytes: int) -> Rows | None:
 
 
 def _stated(call: KernelCall, storages: Storages, known: dict[str, Rows]) -> KernelCall | None:
-    """Return the call with the batches and rows of its largest tensor for which ``known`` has them and whose numbers
-    fit the call. Return None if there is no such tensor. Among equally large tensors, the output comes first.
+    """Return the call restated with the batches and rows with which other calls access one of its tensors. ``known``
+    has these numbers by storage. Of the tensors whose numbers fit the call, the largest decides, and among equally
+    large ones the output comes first. Return None if no tensor fits.
 
-    A cascade gains most by the rows of the largest tensor, such as the one between the layers of a feed-forward block.
+    A cascade gains most by the rows of the largest tensor, such as the one between the layers of a feed-forward
+    block.
     """
     count = math.prod(call.views["output"].extents[:3])
     names = ["output", *(operand.name for operand in call.traits.operands)]
@@ -212,8 +214,9 @@ MOST_COLUMNS = 16
 
 
 def patches_of_planes(edit: Edit) -> None:
-    """Let each convolution in patches read the planes of its image directly, so that no copy makes the channels
-    adjacent. The convolution becomes one call for each column of its output."""
+    """Let each convolution in patches (whose stride is its kernel size) read the planes of its image directly. The
+    copy that makes the channels adjacent is then removed. The convolution becomes one call for each column of its
+    output."""
     for place, call in enumerate(edit.given.calls):
         reader = edit.only_reader(place) if call.traits.function is Function.IDENTITY else None
         if reader is None or not _is_image(edit, call):
@@ -286,10 +289,10 @@ def merge_columns(edit: Edit, target: Target) -> None:
 
 
 def merge_without_edges(edit: Edit, target: Target, sequences: bool) -> None:
-    """Merge the columns of each convolution that has no edges, if that takes fewer cycles.
+    """Merge the columns of each convolution whose windows all lie inside the input, if that takes fewer cycles.
 
-    Such a convolution stays one call, so that cascades can include it. ``sequences``: also merge convolutions over a
-    single row, for which a cascade then needs the whole input.
+    Such a convolution stays one call, so that cascades can include it. With ``sequences``, also merge convolutions
+    over a single row, for which a cascade then needs the whole input.
     """
     for place, call in enumerate(edit.given.calls):
         suits = _is_mergeable(call, target) and (sequences or call.views[only_input(call)].extents[1] > 1)
@@ -327,10 +330,10 @@ def _is_mergeable(call: KernelCall, target: Target) -> bool:
 
 def _pieces(call: KernelCall) -> list[KernelCall]:
     """Divide a convolution by output columns: left edge (windows that begin in the padding), middle (windows inside
-    the input), right edge (windows that end beyond the input).
+    the input), right edge (windows that end beyond the input). An empty edge gets no call.
 
-    The middle's kernel columns are merged into its channels (``merge_columns``). An empty edge has no call. Returns
-    an empty list if the middle is empty, or if the last window covers only padding.
+    The middle's kernel columns are merged into its channels (``merge_columns``). Return an empty list if the middle
+    is empty, or if the last window covers only padding.
     """
     window, p, source = _summed_window(call), call.params, call.views[only_input(call)]
     assert window is not None

@@ -100,11 +100,12 @@ class Schedule:
 
     * ``rings``: the rows of each rolling buffer, by the name of its storage. Other storages hold all rows.
     * ``prefetch_bytes``: the size of the prefetch buffer if the schedule is not tiled.
-    * ``overlaps``: pairs of storages (written, read) that may overlap though both are live, since the writes only reach bytes that are
-      not read any more. The first storage may start at most this number of bytes after the start of the second one; a negative number
-      means before it.
-    * ``allocations``: storages that share an allocation. The key is the storage's name, the value is the name of the allocation and
-      the storage's offset in it, in bytes. The storages are used one after the other, though a loop keeps all of them live.
+    * ``overlaps``: pairs of storages (written, read) that may overlap though both are live, since the writes only reach
+      bytes that are not read any more. The value is the largest allowed distance in bytes from the start of the read
+      storage to the start of the written one; it is negative if the written one must start first.
+    * ``allocations``: storages that share an allocation. The key is the storage's name, the value is the name of the
+      allocation and the storage's offset in it, in bytes. The storages of an allocation are used one after the other,
+      although all of them are live throughout a loop.
     * ``is_tiled``: kernels access only the memory of the NPU, which is the prefetch buffer. The scratch buffer is in external memory,
       and transfers copy between the two.
     """
@@ -162,10 +163,11 @@ def whole_schedule(calls: Sequence[KernelCall]) -> Schedule:
 
 
 def constant_operands(call: KernelCall, storages: Storages, kept: bool = False) -> dict[str, bytes]:
-    """Return the bytes of those operands of a call that are constants, by the names of their storages.
+    """Return the bytes of those operands of a call that are constants, by the names of their storages. An operand is
+    returned whole, even if the call's view covers only a part of it.
 
-    An operand is returned whole, even if the call's view covers only a part of it. With ``kept``, return only operands
-    from which the kernel itself copies the parts that it reads; otherwise only the other operands.
+    The kernel itself copies some constant operands, part by part as it reads them. With ``kept``, return these;
+    otherwise return the others.
     """
     names = (name for name in call.views if (name in call.traits.copied_by_kernel) == kept)
     operands = (storages[call.views[name].tensor] for name in names)
@@ -254,9 +256,9 @@ def copy_cycles(schedule: Schedule, sizes: Mapping[int, int], target: Target) ->
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Cuttable:
-    """A call that can be divided into pieces by output channels, in whole blocks of 8 channels.
+    """A call, and its division into pieces by output channels. A piece has whole blocks of 8 channels.
 
-    A call has a single piece if its kernel does not allow a division, if it computes channel by channel or in several
+    A call has only one piece if its kernel does not allow a division, if it computes channel by channel or in several
     groups, or if it reads a constant operand.
     """
 
@@ -291,11 +293,11 @@ def edges(blocks: int, count: int) -> Iterator[tuple[int, int]]:
 
 
 def split_calls(schedule: Schedule, storages: Storages, counts: Mapping[int, int]) -> Schedule:
-    """Return the schedule in which each call ``index`` of ``counts`` is divided into ``counts[index]`` pieces by output
-    channels.
+    """Return the schedule with calls divided into pieces by output channels. ``counts`` has the number of pieces for
+    the index of each call that is divided.
 
-    Each piece reads the whole input and writes its own channels of the output. A call that the schedule runs in stripes
-    can't be divided.
+    Each piece reads the whole input and writes its own channels of the output. A call that the schedule runs in
+    stripes can't be divided.
     """
     calls: list[KernelCall] = []
     places: dict[int, range] = {}
@@ -355,7 +357,7 @@ class CopyEngine:
         return self.moved
 
     def fetch(self, cycles: int) -> int:
-        """Start the copy of a constant that takes ``cycles``. Return a number from which ``arrival`` computes the time
+        """Start the copy of a constant that takes ``cycles``. Return the number to pass to ``arrival`` for the time
         at which the copy ends."""
         self.asked += cycles
         return self.asked
@@ -406,10 +408,10 @@ class Timeline:
         return times
 
     def _moving(self, before: int, moved: int) -> int:
-        """Return the number of cycles from the time ``before`` until now in which tiles were copied, and reset the
-        sum of the copies that were started.
+        """Return the number of cycles from the time ``before`` until now in which tiles were copied. ``moved`` is the
+        time at which the copies started before ``before`` were to end.
 
-        ``moved`` is the time at which, at the time ``before``, the copies of tiles were expected to end.
+        Also reset the sum of the cycles of the copies that were started since then.
         """
         engine, copied = self.engine, self._moved
         self._moved = 0

@@ -130,16 +130,17 @@ class Task:
         return CascadeSearch(each.calls, each.storages, self.target, place, fetched, effort, each.cuts)
 
     def merged(self, order: Sequence[KernelCall]) -> Fitted | None:
-        """Return the schedule of whole tensors in which the pass "columns" has divided convolutions; None if that makes
-        no convolution faster."""
+        """Return the schedule of whole tensors after the pass "columns", which divides convolutions. Return None if
+        the pass makes no convolution faster."""
         merged = self.passes.run("columns", CallList(tuple(order), self.separate))
         return None if merged is None else self.whole(merged.calls, in_place(self.separate, merged.calls))
 
     def orders(self) -> list[tuple[KernelCall, ...]]:
-        """Return the orders of the calls that are tried for whole tensors: the one with the smaller arena, and with
-        constant prefetch the given one too.
+        """Return the orders of the calls that are tried for whole tensors. Of the given order and that of the pass
+        "order", the one with the smaller arena is tried.
 
-        With prefetch, the order also decides which kernels run during which copies.
+        With constant prefetch, the given order is always tried too, since the order then also decides which kernels
+        run during which copies.
         """
         if not self._orders:
             given = CallList(tuple(self.calls), self.storages)
@@ -177,12 +178,12 @@ class Task:
         return Fitted(schedule, layout, found.search.storages)
 
     def prefetches(self) -> tuple[PrefetchPlan, list[Iterable[PrefetchSearch]]]:
-        """Return the plan with unlimited memory for prefetch, and the candidates for smaller budgets. The plan has
-        whole tensors, unless a cascade is faster because it does not compute unread regions.
+        """Return the plan for unlimited prefetch memory, and the candidates for smaller budgets. The plan has whole
+        tensors, unless a cascade is faster because it does not compute rows that no call reads.
 
-        The candidates are families for ``fastest_plan``: the whole tensors of each order, then the cascades of each
-        list of calls, from the fastest to the smallest. Whole tensors with divided convolutions (``merged``) come
-        first, if they are no slower.
+        The candidates are families for ``fastest_plan``. First come whole tensors with divided convolutions
+        (``merged``), if they are no slower. Then come the whole tensors of each order, and the cascades of each list
+        of calls, from the fastest to the smallest.
         """
         wholes, merged, cascades = [], [], []
         orders = self.orders()
@@ -276,10 +277,11 @@ def _least_bytes(searches: Sequence[CascadeSearch], below: int) -> int:
 
 
 def _as_fast_as_smallest(good: PrefetchPlan, families: Iterable[Iterable[PrefetchSearch]]) -> PrefetchPlan:
-    """Return ``good``, or a plan of a schedule whose smallest plan is faster than ``good``.
+    """Return ``good``, or a faster plan if there is a schedule whose smallest plan is already faster than ``good``.
 
-    ``fastest_plan`` returns no plan that is faster than ``good``. Without this function it would refuse such a smallest plan even for the
-    least budget that the error names. A cascade can have such a plan, since it does not compute unread regions.
+    ``fastest_plan`` returns no plan that is faster than ``good``. Without this function it would refuse such a
+    smallest plan even for the least budget that the error names. A cascade can have such a plan, since it does not
+    compute unread regions.
     """
     for family in families:
         for search in family:
@@ -331,11 +333,12 @@ def _others(options: CompileOptions) -> dict[str, CompileOptions]:
 
 
 def _searched_again(tasks: Sequence[Task | TiledTask], found: Sequence[Fitted | Infeasible]) -> list[Task]:
-    """Return those feasible tasks for which cascades must be searched although their whole tensors fit.
+    """Return the feasible tasks for which cascades must be searched although their whole tensors fit. There are such
+    tasks if the whole tensors of an infeasible task would be faster than every feasible schedule.
 
-    The whole tensors of an infeasible task may be faster than every feasible schedule. Then the cascades of a
-    feasible task may be faster than its own whole tensors, and a smaller budget could use them. Searching them for
-    this budget too keeps a larger budget from being slower.
+    In that case, the cascades of a feasible task may be faster than its own whole tensors. They are searched for
+    smaller budgets, which the whole tensors exceed. So they must be searched for this budget too: a larger budget
+    must not give a slower schedule.
     """
     plain = [(task, each) for task, each in zip(tasks, found, strict=True) if isinstance(task, Task)]
     feasible = {task: each.cycles(task.target) for task, each in plain if isinstance(each, Fitted)}
@@ -378,12 +381,12 @@ def within_budget(graph: Graph, all_tasks: Tasks, target: Target, options: Compi
 def _for_regions(
     tasks: Sequence[Task | TiledTask], target: Target, options: CompileOptions, most: int, unlimited: Fitted | None
 ) -> Iterator[tuple[int, Fitted]]:
-    """Yield pairs (size, schedule): sizes of memory that are tried for a budget of ``most`` bytes, the largest first,
-    and the fastest schedule for each.
+    """Yield pairs (size, schedule): the sizes of memory that are tried for a budget of ``most`` bytes, the largest
+    first, each with its fastest schedule.
 
-    The sizes are those of ``SIZES`` up to the memory of ``unlimited``, the fastest schedule of all, and at last the
-    least memory. The first size may be above ``most``, since its schedule may take less. A larger ``most`` therefore
-    only adds schedules.
+    The sizes are those of ``SIZES``, up to the memory of ``unlimited`` (the fastest schedule of all), and at last the
+    least memory that has a schedule. The first size may be above ``most``, since its schedule may take less. So a
+    larger ``most`` only adds schedules.
     """
     enough = ENDLESS if unlimited is None else size_above(unlimited.sram_bytes)
     for size in sizes_down(min(size_above(most), enough)):

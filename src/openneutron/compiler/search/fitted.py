@@ -56,8 +56,8 @@ MOST_NAMED = 3
 
 
 def layers_at_peak(graph: Graph, schedule: Schedule, layout: Layout, storages: Storages) -> tuple[str, ...]:
-    """Return the names of the nodes that run in the step with the most live bytes, in the order of their calls. Tensors
-    and copied constants count.
+    """Return the names of the nodes that run in the step with the most live bytes, in the order of their calls. Live
+    bytes are those of tensors and of copied constants.
 
     The result is empty if no step has a kernel call.
     """
@@ -121,12 +121,12 @@ class Shortfall:
 def over_budget(
     name: str, graphs: Sequence[Shortfall | BudgetError], count: int, budget: int, target: Target
 ) -> BudgetError:
-    """Return the error for a model of ``count`` partitions, of which those in ``graphs`` need more than ``budget``
-    bytes.
+    """Return the error for a model of ``count`` partitions. ``graphs`` has those partitions that need more than
+    ``budget`` bytes.
 
     The message advises a larger budget if the chip has the memory. It names only suggestions that all of ``graphs``
-    have. If some partition fits already, it names only the suggestion that never takes more memory: to leave out the
-    constant prefetch.
+    have. If other partitions fit, it names only the suggestion to leave out constant prefetch, which never takes more
+    memory.
     """
     largest = max(graphs, key=lambda each: each.least_bytes)
     least = largest.least_bytes

@@ -38,12 +38,12 @@ class Point:
 
 
 def pareto(graph: Graph, target: Target, options: CompileOptions = CompileOptions()) -> tuple[Point, ...]:
-    """Return the Pareto front of memory and time: from the least memory to that of whole tensors, each point faster
-    than all with less memory.
+    """Return the Pareto front of memory and time, from the least memory to that of whole tensors. Each point is
+    faster than all points with less memory.
 
-    With constant prefetch, the memory includes constants, and cycles are those of a port that copies in the background.
-    For a Neutron-S, no point has more memory than the chip. Raises BudgetError if the memory of a Neutron-S does not
-    suffice.
+    With constant prefetch, the memory includes constants, and cycles are those of a port that copies in the
+    background. For a Neutron-S, no point has more memory than the chip. Raises BudgetError if the memory of a
+    Neutron-S does not suffice.
     """
     graph = as_asked(graph, options).graph
     if target.moves_tiles:
@@ -57,11 +57,11 @@ def pareto(graph: Graph, target: Target, options: CompileOptions = CompileOption
 
 
 def _in_tiles(graph: Graph, target: Target, options: CompileOptions) -> list[Point]:
-    """Return points for the whole memory of the chip and for smaller sizes of ``sizes_up_to``, down to the least budget
-    with a schedule.
+    """Return a point for the whole memory of the chip, and points for smaller sizes of ``sizes_up_to``, down to the
+    least budget with a schedule.
 
-    For a graph of few calls these are all points. For a graph of many calls, each size takes a search of its own, so
-    that sizes of more than twice the memory of the previous schedule are skipped.
+    For a graph of few calls, each of these sizes gives a point. For a graph of many calls, each size takes a search
+    of its own. So a size is skipped if it is more than twice the memory that the previous schedule takes.
     """
     tasks = Tasks(legalize(graph), kept=True)
     are_few = all(isinstance(task, TiledTask) and task.fit.searches.are_few for task in tasks.of(target, options))

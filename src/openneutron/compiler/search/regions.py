@@ -43,7 +43,7 @@ def size_above(size: int) -> int:
 
 
 def least_reaching(size: int) -> int:
-    """Return the smallest size for which ``size_above`` returns at least ``size``, if ``size`` is one of ``SIZES``.
+    """Return the smallest number of bytes that ``size_above`` rounds up to ``size``, if ``size`` is one of ``SIZES``.
     Return any other size unchanged."""
     place = bisect_left(SIZES, size)
     return SIZES[place - 1] + 1 if place and SIZES[place] == size else size
@@ -79,8 +79,8 @@ def space_of(graph: Graph, target: Target, options: CompileOptions) -> Space:
 
 
 def in_regions(fitted: Fitted, space: Space, target: Target) -> Fitted | None:
-    """Return the schedule with each buffer in a region. The division with the fewest waiting cycles that is found is
-    taken; None if no division fits.
+    """Return the schedule with each buffer in a memory region. Of the divisions between regions that are found, the
+    one with the fewest cycles of waiting for slower regions is taken. Return None if no division fits.
 
     The schedule is returned unchanged if there is only one region, or if the schedule fits the first region.
     """
@@ -118,12 +118,12 @@ in the region after these."""
 
 
 def _fastest_first(fitted: Fitted, traffic: _Traffic, space: Space) -> Iterator[Near]:
-    """Yield divisions of a schedule's buffers, those with the fewest waiting cycles first (best-first search). The
-    buffers of all regions but the last fit their regions. The caller checks the last region and the sum of all
-    regions.
+    """Yield divisions of a schedule's buffers between regions. Those with the fewest cycles of waiting for slower
+    regions come first (best-first search). The buffers of all regions but the last fit their regions. The caller
+    checks the last region and the sum of all regions.
 
-    A buffer costs more waiting cycles in a later region. So if only the first regions of a division are decided, its
-    waiting cycles with all other buffers in the next region are a lower bound.
+    The search decides one region after the other. The waiting cycles with all undecided buffers in the next region
+    are a lower bound, since a buffer costs more in a later region.
     """
     serial = count()
     heap: list[tuple[int, int, Near]] = [(0, next(serial), ())]
@@ -137,11 +137,12 @@ def _fastest_first(fitted: Fitted, traffic: _Traffic, space: Space) -> Iterator[
 
 
 def _divisions(fitted: Fitted, traffic: _Traffic, near: Near, most: int) -> Iterator[Near]:
-    """Yield extensions of ``near`` by one more region that takes at most ``most`` bytes.
+    """Yield extensions of ``near``, the buffers of the decided regions, by the buffers of one more region. These take
+    at most ``most`` bytes.
 
-    For each of ``SIZES``, buffers without a region are placed one after the other in the region up to this size. The
-    order is by traffic for each byte of the buffer's size, the highest first. Buffers for which no address is left go
-    to a later region.
+    For each of ``SIZES``, the region is filled up to this size with buffers that have no region yet. They are placed
+    one after the other, in descending order of traffic / size. Buffers for which no address is left go to a later
+    region.
     """
     moved, taken = traffic.moved, {name for names in near for name in names}
     items = [item for item in fitted.layout.items if item.name not in taken]
@@ -163,10 +164,10 @@ def _divisions(fitted: Fitted, traffic: _Traffic, near: Near, most: int) -> Iter
 class _Traffic:
     """The traffic between a CPU and the buffers of a schedule.
 
-    ``moved`` has the bytes that a run reads and writes in each buffer. Adjacent stripes read their common rows twice;
-    one common row is assumed. ``calls`` has for each call the bytes of each buffer that one complete computation reads
-    and writes, the rows of its output, and the rows that all its runs compute. ``byte_waits`` has, for each region, the
-    cycles of waiting for a byte beyond those of the first region.
+    ``moved`` has the bytes that a run reads and writes in each buffer. It assumes that adjacent stripes have one row
+    in common, which is read twice. ``calls`` has three values for each call: the bytes of each buffer that one
+    complete computation reads and writes, the rows of its output, and the rows that all its runs compute together.
+    ``byte_waits`` has for each region how many cycles more a byte takes than in the first region.
     """
 
     moved: Counter[str]

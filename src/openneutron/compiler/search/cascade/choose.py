@@ -37,8 +37,8 @@ patches (a single one otherwise), with a number for each call."""
 
 
 def schedule_of(parts: Sequence[Stripes], storages: Storages) -> tuple[Schedule, Storages]:
-    """Return the schedule that the segments of a plan form, without prefetch, and the storages. These include new ones
-    for the tensors inside chains in patches."""
+    """Return the schedule that the segments of a plan form, without prefetch, and its storages. A chain in patches is
+    computed piece by piece; the tensors between its calls get new storages."""
     calls: list[KernelCall] = []
     steps: list[Step] = []
     rings: dict[str, int] = {}
@@ -75,8 +75,8 @@ def numbered(part: Stripes, calls: list[KernelCall]) -> Numbers:
 
 
 def _between(part: Stripes) -> Iterator[tuple[Storage, int, int]]:
-    """Yield each storage between two calls of a chain in patches, with the number of its rows in memory, and its offset
-    in the shared allocation."""
+    """Yield each storage between two calls of a chain in patches. With it, yield the number of its rows that are in
+    memory at once, and its offset in the allocation that all these storages share."""
     positions = [p for p in part.segment.positions if part.segment.network.calls[p].patch is not None]
     done = rounds(part.segment, part.pace, part.height, part.even) if positions else {}
     for position in positions:
@@ -108,8 +108,8 @@ def part_steps(part: Stripes, numbers: Numbers) -> list[Step]:
 def _stripes(
     part: Stripes, position: int, row0: int, row1: int, numbers: tuple[tuple[int, ...], ...]
 ) -> Iterator[Rows]:
-    """Yield the stripes with which one position computes rows [row0, row1): one stripe for a single call; for a chain
-    in patches, a stripe of each call for each piece."""
+    """Yield the steps in which the call at ``position`` computes rows [row0, row1) of its output. A single call takes
+    one step. A chain in patches takes one step for each of its calls and each piece."""
     network = part.segment.network
     call = network.calls[position]
     spans = [(row0, row1)] if call.patch is None else stripe(call.patch.needs, row0, row1)
@@ -124,8 +124,8 @@ def _stripes(
 class CascadeSchedule:
     """A schedule of whole calls and cascades, with addresses, storages and modelled cycles.
 
-    ``peak_bytes`` is the estimate of the memory on which the search was based. It is larger than the arena if buffers
-    of a segment are not live at the same time, and smaller if the addresses leave gaps.
+    ``peak_bytes`` is the search's estimate of the memory, made before buffers had addresses. It is larger than the
+    arena if buffers of a segment are not live at the same time, and smaller if the addresses leave gaps.
     """
 
     schedule: Schedule
@@ -149,9 +149,10 @@ class CascadeSchedule:
 class CascadeSearch:
     """The search for schedules of whole calls and cascades for one list of calls.
 
-    With ``fetched``, the memory of constants is reserved too: all constants of a cascade, and the smallest piece of a
-    call that is computed whole. The arena of a result still has only tensors, so that only ``levels`` is useful then.
-    A call of ``cuts`` can only be the first call of a cascade. ``floor_bytes`` is a lower bound of all arenas.
+    With ``fetched``, memory is also reserved for constants that are copied to SRAM: for all constants of a cascade,
+    and for the smallest piece of a call that is computed whole. The arena of a result has only tensors even then, so
+    that only ``levels`` is useful with ``fetched``. A call of ``cuts`` can only be the first call of a cascade.
+    ``floor_bytes`` is a lower bound of all arenas.
     """
 
     calls: Sequence[KernelCall]
@@ -214,8 +215,8 @@ class CascadeSearch:
             plan = least if smaller is None and least.peak_bytes < plan.peak_bytes else smaller
 
     def _downwards(self, plan: Plan | None) -> Iterator[Plan]:
-        """Yield plans with less and less memory, beginning with the cycles of ``plan``. Of the plans with equal cycles,
-        the one with the least memory is taken."""
+        """Yield plans with less and less memory. The first has the cycles of ``plan``. Of several plans with equal
+        cycles, only the one with the least memory is yielded."""
         while plan is not None:
             plan = self._least_of_its_speed(plan)
             yield plan
@@ -265,11 +266,11 @@ class CascadeSearch:
 
 @dataclass(slots=True)
 class _Placing:
-    """The addresses of one plan, of which smaller arenas are searched only on demand.
+    """One plan with addresses. Smaller arenas for it are searched only on demand.
 
-    ``as_it_is`` is the plan with addresses by first fit. ``smallest`` is the plan in the smallest arena that was found,
-    in which some segments may run from the last rows to the first; it is None until that search. ``exceeded`` is a size
-    in bytes that every arena is proved to exceed.
+    ``as_it_is`` is the plan with addresses by first fit. ``smallest`` is the plan in the smallest arena that was
+    found; it is None until that search. Some of its segments may run from the last rows to the first. ``exceeded`` is
+    a size in bytes that every arena is proved to exceed.
     """
 
     plan: Plan

@@ -50,16 +50,17 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class CallRows:
-    """A call with the number of rows of its output, and the rows of each storage that they need (``reads``; None: all
-    rows).
+    """A call, with the number of rows of its output. ``reads`` has for each storage the rows that rows of the output
+    need (None: all rows).
 
-    ``offset`` is the row of the output's storage that contains row 0 of the output. ``in_place`` are the storages over
-    which the output may be written. ``by_rows`` states whether the output can be computed row by row, and ``in_rows``
-    whether its rows are rows of the storage (they are not in a transposed output). If ``patch`` is given, it is a chain
-    of calls in patches, and ``call`` is its last call. If constants are copied to SRAM, ``constants_bytes`` is the size
-    of the call's constants, and ``piece_bytes`` that of the constants of its smallest piece; otherwise both are 0.
-    ``issue_cycles`` are the cycles before the first output of each stripe. ``blocks_in`` is the name of the scratch
-    whose rows set the size of a block, for a call that computes its rows in blocks; it is empty for other calls.
+    ``offset`` is the row of the output's storage that contains row 0 of the output. ``in_place`` are the storages
+    over which the output may be written. ``by_rows`` states whether the output can be computed row by row, and
+    ``in_rows`` whether its rows are rows of the storage (they are not in a transposed output). If ``patch`` is given,
+    this is a chain of calls in patches, and ``call`` is the last one. If constants are copied to SRAM,
+    ``constants_bytes`` is the size of the call's constants, and ``piece_bytes`` that of the constants of its smallest
+    piece; otherwise both are 0. ``issue_cycles`` are the cycles before the first output of each stripe. If the call
+    computes its rows in blocks, ``blocks_in`` is the name of the scratch whose rows set the size of a block;
+    otherwise it is empty.
     """
 
     call: KernelCall
@@ -92,10 +93,10 @@ class CallRows:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """The calls with their rows, and all storages but constants.
+    """The calls, each with the rows that it writes and reads, and all storages but constants.
 
-    ``issue_cycles`` is the smallest dispatch overhead of all calls and of a dispatch to the NPU. With ``backwards``,
-    rows are numbered from the last one to the first.
+    ``issue_cycles`` is the smallest dispatch overhead: that of the cheapest call, or that of a dispatch to the NPU if
+    this is smaller. With ``backwards``, rows are numbered from the last one to the first.
     """
 
     calls: tuple[CallRows, ...]
@@ -120,8 +121,8 @@ def mirrored(made: Network) -> Network:
 
 
 def in_row(view: View, row_pitch: int) -> tuple[int, bool]:
-    """Return the row of the storage that contains row 0 of the view, and whether the rows of the view lie within
-    consecutive rows of the storage, each within one. The latter is False for several batches."""
+    """Return the row of the storage that contains row 0 of the view. Also return whether the view's rows are in
+    consecutive rows of the storage, each of them inside one row; for several batches this is False."""
     offset, inside = divmod(view.offset, row_pitch)
     batches, rows, *_ = view.extents
     return offset, batches == 1 and (view.pitches[1] == row_pitch or rows == 1) and inside + view.reach(2) <= row_pitch
@@ -172,10 +173,11 @@ def _used_in_blocks(calls: Sequence[KernelCall], storages: Storages) -> set[str]
 
 
 def _block_rows(target: Target) -> int:
-    """Return the smallest number of rows for a block that costs no more cycles per row than a large block.
+    """Return the number of rows for a block: the smallest with which a row costs no more cycles than in a large
+    block.
 
-    The block has rows for all pipelines of each unit. It also has as many outputs as must reuse a loaded weight so
-    that the memory port is not the limit, at most one for each accumulator of a pipeline (``Target.step_bytes``).
+    Such a block has rows for all pipelines of each unit. Each loaded weight serves so many of its outputs that the
+    memory port is not the limit (``Target.step_bytes``), but at most one for each accumulator of a pipeline.
     """
     most = max(target.pipelines, int(target.npu.accumulators.value))
     port = max(target.arena_memory.bandwidth.value, target.step_bytes)
@@ -239,11 +241,11 @@ def call_rows(
 
 
 def _of_planes(needs: RowNeeds, view: View, source: Piece) -> RowNeeds | None:
-    """Return the row needs of an image whose channels are outermost (planes), in rows of its storage. Return None if
-    the rows of the view are not rows of a plane, or if a call writes the storage.
+    """Return the row needs of an image whose channels are outermost (planes), restated in rows of its storage. Return
+    None if the rows of the view are not rows of a plane, or if a call writes the storage.
 
-    Row r of the image is row r of each plane. So once row r is read, only the rows before row r of the first plane
-    are free.
+    Row r of the image is row r of each plane. So after row r is read, the later planes still need their first rows,
+    and only the rows before row r of the first plane are free.
     """
     if source.writers or not source.row_pitch or view.extents[0] > 1 or view.pitches[1] != source.row_pitch:
         return None
@@ -308,9 +310,10 @@ class Segment:
     def least_bytes(self, window_rows: Mapping[str, int], held_rows: Mapping[str, int] = MappingProxyType({})) -> int:
         """Return a lower bound of the segment's memory in bytes.
 
-        Each rolling piece counts with at least its rows in ``window_rows`` (computed by the function of this name, for
-        all pieces) and in ``held_rows`` (computed by ``held_at_once``, for some pieces). The pieces at one end of the
-        segment and those at the other end need not be live together, so that only the larger of the two sums counts.
+        A rolling buffer counts with max(w, h) rows, at most all. w is its entry in ``window_rows`` (the result of the
+        function of this name). h is its entry in ``held_rows`` (the result of ``held_at_once``), if it has one.
+        Pieces that are last used in the segment need not be live together with pieces that it defines for later
+        calls, so only the larger of these two sums counts.
         """
         total = self.fixed_bytes
         for name, row_pitch, size in self.rolling:
@@ -321,11 +324,12 @@ class Segment:
         return total
 
     def held_at_once(self, pace: int, height: int, even: bool) -> dict[str, int]:
-        """Return a lower bound of the rows that some pieces hold at once if call ``pace`` computes ``height`` rows
-        per iteration.
+        """Return, for some pieces, a lower bound of the rows that they hold at once if call ``pace`` computes
+        ``height`` rows in each iteration.
 
-        A stripe of the pacing call reads all rows that it needs at once, and writes its own rows. If the iterations
-        are not even, the first one also reads at once the rows that each earlier call needs.
+        A stripe of this call reads all rows that it needs at once, and writes its own rows. Without ``even``, the
+        calls before it compute all these rows in the first iteration, so each of them also reads all rows that it
+        needs at once.
         """
         held: dict[str, int] = {}
         calls = self.network.calls
@@ -414,8 +418,8 @@ def rows_computed(network: Network) -> list[int]:
 
 
 def window_rows(network: Network) -> dict[str, int]:
-    """Return for each piece the number of rows that a reader needs at once to compute one row. The row is taken from
-    the middle of the reader's rows."""
+    """Return for each piece the largest number of rows that any of its readers needs at once to compute one row. For
+    each reader, this is a row from the middle of its rows."""
     computed = rows_computed(network)
     rows = {}
     for name, piece in network.pieces.items():

@@ -121,8 +121,9 @@ def offsets(held: Sequence[int], row_bytes: Sequence[int]) -> list[int]:
 
 
 def composed(outer: RowNeeds, inner: RowNeeds) -> RowNeeds:
-    """Return the composition of two needs: the rows of the innermost tensor that output rows need, where ``outer``
-    gives the rows in between and ``inner`` the rows that those need."""
+    """Return the composition of two needs. ``outer`` gives the rows of a tensor that output rows need, and ``inner``
+    the rows of an earlier tensor that those rows need. The result gives the rows of the earlier tensor that output
+    rows need."""
     low = tuple(inner.low[row] if row != NEVER else NEVER for row in outer.low)
     return RowNeeds(low, tuple(inner.high[row] for row in outer.high))
 
@@ -259,8 +260,9 @@ def _ring_bytes(network: Network, reader: int, needs: RowNeeds) -> int:
 
 
 def chains(network: Network, most_bytes: int, by_channels: bool, most_pieces: int) -> Iterator[Chain]:
-    """Yield disjoint chains. The rolling buffer of a chain's first inner tensor would take more than ``most_bytes``;
-    all inner tensors in patches together take at most ``most_bytes``.
+    """Yield disjoint chains that are worth dividing into pieces. Undivided, the rolling buffer of a chain's first
+    inner tensor would take more than ``most_bytes``. Divided, all inner tensors of the chain together take at most
+    ``most_bytes``.
 
     Each chain has the smallest number of pieces with which this holds.
     """

@@ -209,11 +209,12 @@ class Plan:
 
 
 def candidates(found: Segment, effort: Effort) -> Iterator[Pacing]:
-    """Yield the pacings that are tried for a cascade: a pacing call, a stripe height, and whether iterations are even.
+    """Yield the pacings that are tried for a cascade. A pacing has a call that computes a fixed number of rows in
+    each iteration (the pacing call), this number (the stripe height), and whether iterations are even.
 
-    The last call is a pacing call with every number of stripes of the effort. A call with another number of rows than
-    the last call is a pacing call too: one row after a stride of 2 takes two rows of its input, so that an earlier
-    pacing call allows stripe heights in between.
+    The last call is tried as pacing call with every number of stripes of the effort. Calls with another number of
+    rows are tried too. Example: behind a stride of 2, one row takes two rows of the call before the stride, so that
+    this call allows stripe heights in between.
     """
     calls = found.network.calls
     first, last = calls[found.first].rows, calls[found.end - 1].rows
@@ -262,9 +263,10 @@ def count_of_all(network: Network) -> int:
 
 @dataclass(slots=True)
 class _Candidate:
-    """A candidate for a segment: lower bounds of its memory and cycles, and its evaluation once that was necessary.
+    """A candidate for a segment: lower bounds of its memory and cycles, and its evaluation (``made``) once that is
+    needed.
 
-    The bound of the memory is that of the segment until ``bound_bytes`` is called.
+    Until ``bound_bytes`` is called, the bound of the memory is that of the whole segment.
     """
 
     pacing: Pacing
@@ -303,8 +305,8 @@ class _Candidate:
 class _Cascade:
     """A segment, a lower bound of its memory, and its candidates, which are listed on demand.
 
-    ``skips_rows`` states that the segment can skip an unread region. Only then is a single iteration useful, in which
-    the tensors of the segment need not all be live at once.
+    ``skips_rows`` states whether the segment can skip rows that no call reads. Only then is a candidate with a single
+    iteration useful. In such a candidate, the tensors of the segment need not all be live at once.
     """
 
     segment: Segment
@@ -409,11 +411,11 @@ class PlanSearch:
         return self._compute[end] - self._compute[first] + issued * self.network.issue_cycles
 
     def _least_computed(self) -> list[int]:
-        """Return for each call a number of cycles without its dispatch. The sum over calls [first, end) is a lower
-        bound of the cycles of each cascade of these calls, without one dispatch for each call.
+        """Return for each call its part of a lower bound, in cycles. The sum of the parts of calls [first, end), plus
+        one dispatch for each of them, is a lower bound of the cycles of each cascade of these calls.
 
-        A chain in patches may take fewer cycles than its calls one by one. The number of the chain's last call is
-        then reduced by the difference, and may be negative.
+        A chain in patches may take fewer cycles than its calls one by one. The part of the chain's last call is then
+        reduced by the difference, and may be negative.
         """
         issue = self.network.issue_cycles
         cycles = [self._least[id(each)] - issue for each in self.network.calls]

@@ -70,9 +70,9 @@ def _moving(part: Rows | Wait, by: int) -> Rows | Wait:
 
 
 def _repeats(all_rounds: Sequence[Round], at: int, period: int) -> int:
-    """Return how often the ``period`` iterations from index ``at`` occur one after the other, the first time
-    included. From each time to the next, every stripe moves by the same number of rows, which may differ between
-    stripes."""
+    """Return how often the ``period`` iterations from index ``at`` run one after the other, the first time included.
+    Each time has the same stripes as the time before, at other rows. A stripe moves by the same number of rows every
+    time, but different stripes may move by different numbers."""
 
     def body(index: int) -> list[Rows | Wait]:
         start = at + index * period
@@ -113,8 +113,8 @@ Progress = Sequence[int]
 
 
 class Pacing(NamedTuple):
-    """The division of a segment into stripes: the position of the pacing call, its stripe height, and whether
-    iterations are even (see ``rounds``)."""
+    """The division of a segment into stripes. The call at position ``pace``, the pacing call, computes ``height``
+    rows in each iteration. ``even`` states whether iterations are even (see ``rounds``)."""
 
     pace: int
     height: int
@@ -122,11 +122,12 @@ class Pacing(NamedTuple):
 
 
 def rounds(segment: Segment, pace: int, height: int, even: bool = False) -> dict[int, Progress]:
-    """Return the progress of every call of the segment if call ``pace`` computes ``height`` rows in each iteration.
+    """Return the progress of every call of the segment (its rows that are done after each iteration) if call ``pace``
+    computes ``height`` rows in each iteration.
 
     With ``even``, no call computes more than its share of rows in an iteration, which is ``height`` in proportion to
-    its rows. A few more iterations at the start and at the end make up for that. Without ``even``, the first iteration
-    also computes the halos, and the last one has padding in their place.
+    its rows. This takes a few more iterations at the start and at the end. Without ``even``, the first iteration also
+    computes the halos, the rows that windows read beyond the stripe. The last iteration has padding in their place.
     """
     done = Paced.of(segment, Pacing(pace, height, even)).progress(segment)
     count = max(map(len, done.values()))
@@ -135,12 +136,11 @@ def rounds(segment: Segment, pace: int, height: int, even: bool = False) -> dict
 
 @dataclass(slots=True)
 class Paced:
-    """The progress of the last calls of a segment with a given pacing: from the call before cut ``end`` backwards, for
-    as many calls as were needed so far.
+    """The progress of the last calls of a segment with a given pacing: the rows of each call that are done after each
+    iteration. It is computed from the call before cut ``end`` backwards, for as many calls as were needed so far.
 
-    A call reads nothing of later calls. So the later calls have the same progress in every segment that ends at
-    ``end``, wherever the segment begins. ``cycles`` has for each call the modelled cycles of this call and all later
-    ones.
+    The progress of a call does not depend on where the segment begins. So all segments that end at ``end`` share it.
+    ``cycles`` has for each call the modelled cycles of this call and all later ones.
     """
 
     network: Network
@@ -168,8 +168,8 @@ class Paced:
         return -(-calls[position].rows * height // calls[pace].rows) if even else None
 
     def progress(self, segment: Segment) -> dict[int, list[int]]:
-        """Return the progress of all calls of a segment. The segment must end at ``end``, and begin no later than the
-        segments before it.
+        """Return the progress of all calls of a segment that ends at ``end``. The segment must not begin later than
+        any segment for which this was called before.
 
         A call that does not depend on the pacing call computes in each iteration the rows that its readers need. The
         lists may have different lengths. They are aligned at their ends: a shorter list begins in a later iteration.
@@ -288,12 +288,13 @@ def _cycles(network: Network, position: int, progress: Progress) -> int:
 class Stripes:
     """An evaluated candidate for a segment: its pacing (see ``rounds``), memory and cycles.
 
-    ``rings`` has the number of rows that each rolling inner piece holds. ``overlaps`` has, for pairs (made, dying) of
-    a piece that is defined here and one that is last used here, the largest number of bytes from the start of
-    ``dying`` to the start of ``made``; a negative number means that ``made`` begins before ``dying``. In the result
-    of ``turned`` the pair is (dying, made), and the bytes are those from the start of ``made`` to the start of
-    ``dying``. ``between_bytes`` is the size of the allocation that the chains in patches share between their calls.
-    ``peak_bytes`` includes ``constants_bytes``, the constants that are copied to SRAM.
+    ``rings`` has the number of rows that each rolling inner piece holds. ``overlaps`` has pairs (made, dying) of
+    pieces: ``made`` is defined here, and ``dying`` is used here for the last time. The value is the largest allowed
+    number of bytes from the start of ``dying`` to the start of ``made``; it is negative if ``made`` must begin before
+    ``dying``. In the result of ``turned`` the pair is (dying, made), and the bytes are those from the start of
+    ``made`` to the start of ``dying``. ``between_bytes`` is the size of one allocation, in which all chains in
+    patches keep the tensors between their calls. ``peak_bytes`` includes ``constants_bytes``, the constants that are
+    copied to SRAM.
     """
 
     segment: Segment = field(repr=False)
@@ -327,7 +328,8 @@ def _inside(segment: Segment, positions: Sequence[int]) -> list[int]:
 def _still_needed(
     segment: Segment, piece: Piece, done: Mapping[int, Progress], writer: int, in_place: bool
 ) -> list[int]:
-    """Return for each iteration the first row of a piece that is still needed while call ``writer`` runs, or later.
+    """Return for each iteration the first row of a piece that any call still reads while call ``writer`` runs, or
+    afterwards.
 
     With ``in_place``, the rows that the writer itself reads in this iteration do not count.
     """
@@ -388,8 +390,8 @@ def _in_blocks(
 def _overlap(
     segment: Segment, made: Piece, dying: Piece, done: Mapping[int, Progress], rings: Mapping[str, int]
 ) -> int:
-    """Return the largest number of bytes from the start of ``dying`` to the start of ``made`` with which no row is
-    written over one that is still needed."""
+    """Return the largest number of bytes from the start of ``dying`` to the start of ``made`` at which no write to
+    ``made`` reaches a row of ``dying`` that is still needed."""
     furthest = dying.size
     for writer in _inside(segment, made.writers):
         call = segment.network.calls[writer]
@@ -435,8 +437,9 @@ def _held_bytes(piece: Piece, rings: Mapping[str, int]) -> int:
 
 
 def one_after_the_other(part: Stripes, done: Mapping[int, Progress]) -> Stripes:
-    """Return a candidate of a single iteration that skips unread rows with the memory of calls that run one after the
-    other, if that is less. Return other candidates unchanged.
+    """Return a candidate with its memory reduced to that of calls that run one after the other. This needs a
+    candidate with a single iteration that skips unread rows, and a memory that is then smaller. Return other
+    candidates unchanged.
 
     ``done`` is the progress of its calls. In a single iteration, the tensors of the cascade need not all be live at
     the same time. Without unread rows, such a cascade has no use.

@@ -37,12 +37,12 @@ from openneutron.targets import Target
 
 
 def gathered(calls: Sequence[KernelCall], storages: Storages) -> tuple[tuple[KernelCall, ...], Storages]:
-    """Return the calls and storages, with an output assembled in the memory of the NPU and copied whole if several
-    calls write interleaved parts of it.
+    """Return the calls and storages, changed for each output of which several calls write interleaved parts. Such an
+    output is assembled in the memory of the NPU and copied whole.
 
-    A transfer copies all bytes from the first to the last of a row. Several calls may write interleaved parts of an
-    output, such as the columns that a TILE repeats. A transfer of one part would then overwrite the other parts. Such
-    calls write to a new tensor in the memory of the NPU instead, and a copy after the last of them writes the output.
+    A transfer copies all bytes of a row from the first to the last. So where parts are interleaved, such as the
+    columns that a TILE repeats, a transfer of one part would overwrite the others. The calls write to a new tensor in
+    the memory of the NPU instead, and a copy after the last of them writes the output.
     """
     made = list(calls)
     for storage in [each for each in storages.storages.values() if each.output is not None]:
@@ -244,10 +244,10 @@ class Searches:
 
     @staticmethod
     def of(selected: Sequence[Selection], target: Target, passes: Passes = ALL) -> Searches:
-        """Return the searches for each selection, with the calls in the given order, and also one branch after the
-        other if that is another order.
+        """Return the searches for each selection. Its calls are tried in the given order, and in the order that
+        computes one branch after the other (``order_by_depth``) if that differs.
 
-        A detector's heads alternate between branches in the given order. So the calls of a branch, which could be a
+        In the given order, a detector's heads alternate between branches. So the calls of a branch, which could be a
         cascade, are not neighbours there.
         """
         made = []
@@ -349,9 +349,12 @@ class TiledTask:
 
 
 def _in_two_passes(storages: Storages, calls: Sequence[KernelCall], passes: Passes) -> list[Selection]:
-    """Return the selection with each norm over all rows in two passes; return no selection if there is no such norm.
+    """Return a list with one selection, in which each norm over all rows has two passes. Return an empty list if
+    there is no such norm.
 
-    The second pass needs no call to be computed again, since external memory holds the results of the calls before the norm."""
+    No call before a norm is computed again for the second pass, since external memory holds the results of these
+    calls.
+    """
     made = passes.follow(("sequences", "two-passes"), CallList(tuple(calls), storages), {})
     return [] if made is None else [(made.storages, list(made.calls))]
 
@@ -373,8 +376,8 @@ class TileFit:
     def fastest(self, budget: int) -> TiledSchedule | None:
         """Return the fastest schedule that is found for ``budget`` bytes of NPU memory; None if no schedule is found.
 
-        A schedule is found if ``budget`` is at least a size of ``sizes_up_to`` that has a schedule, or at least the
-        smallest budget with a schedule below the first such size (``_refined``). For a graph of many calls, the first
+        A schedule is found if a size of ``sizes_up_to`` that is at most ``budget`` has one. Below the first size that
+        has one, a schedule is found for all budgets from ``_refined`` on. For a graph of many calls, the first
         selection with a schedule is taken, since each search takes seconds, and the tiles of cascades are the same in
         the other selections. The other selections are needed if a joined call is too large, since it can't be divided
         into groups of channels.
@@ -442,10 +445,11 @@ class TileFit:
         return min(found, key=_cost, default=None)
 
     def _fastest_of_many(self, budget: int) -> TiledSchedule | None:
-        """Return the fastest schedule of a graph of many calls; None if no size of ``sizes_up_to`` up to the budget has a schedule.
+        """Return the fastest schedule of a graph of many calls; None if no size of ``sizes_up_to`` up to the budget
+        has a schedule.
 
-        The budget itself is searched, too. A schedule for the budget alone does not make it feasible: the search for a slightly larger
-        budget may find no addresses, and a larger budget must not be refused.
+        The budget itself is searched too, but is not feasible if it alone has a schedule. The search for a slightly
+        larger budget may find no addresses, and a larger budget must not be refused where a smaller one is feasible.
         """
         each = (self._fastest_of_one(given, budget) for given in self.searches.lists)
         found = next((one for one in each if one is not None), None)
@@ -494,9 +498,9 @@ class TileFit:
     def _schedules(self, lists: Sequence[Sequence[CallList]], budget: int) -> list[TiledSchedule]:
         """Return one schedule for each list of calls that has one for the budget.
 
-        For a graph of few calls, the cycles of a schedule come from a simulation of its complete timeline; those of the
-        prefetch search are an estimate. For other graphs, a schedule is returned only if it is faster than all before
-        it.
+        For a graph of few calls, the cycles of each schedule are those of a simulation of its complete timeline,
+        since the prefetch search only estimates them. For other graphs, a schedule that is not faster than all before
+        it is left out.
         """
         made: list[TiledSchedule] = []
         are_few = self.searches.are_few

@@ -40,10 +40,11 @@ from openneutron.targets import Target
 
 @dataclass(slots=True, eq=False)
 class Forms:
-    """The forms in which a segment can run: calls [first, end), with the storages ``external`` in external memory.
+    """The ways in which a segment can run, called forms. The segment has calls [first, end), and the storages
+    ``external`` are in external memory.
 
-    The first form of a segment of one call has all transfers before or after the call. The other form, the only one
-    of a segment of several calls, has transfers in each iteration where the calls permit that. A form in which the
+    In one form, all transfers are before or after the segment. Only a segment of one call has this form, and it comes
+    first. In the other form, there are transfers in each iteration where the calls permit that. A form in which the
     calls can't run is left out.
     """
 
@@ -93,8 +94,8 @@ class Evaluated:
 
 @dataclass(slots=True)
 class Structure:
-    """A cache of the evaluations that all segments of one structure share. ``forms`` are those of the first of these
-    segments.
+    """A cache of the evaluations of all segments with the same structure, which therefore have the same memory and
+    cycles. ``forms`` are those of the first of these segments.
 
     ``_peaks`` has the memory in bytes by form and stripe height, and ``_evaluated`` the candidates whose cycles are
     computed too.
@@ -189,10 +190,11 @@ class Segments:
         return len(self._known)
 
     def choices(self, forms: Forms) -> Choices:
-        """Return the choices of a segment, which it shares with the segments of the same calls only.
+        """Return the cache of the fastest candidates of a segment. Segments share such a cache only if they have the
+        same calls.
 
-        Segments of the same structure are searched with different limits. If they shared choices, a result would depend on the order of
-        the searches.
+        Segments with the same structure but other calls are searched with other limits. If they shared it too, a
+        result would depend on the order of the searches.
         """
         streams, structure = forms.streams, self._key(forms)
         key = (structure, id(streams.storages), *map(id, streams.calls[forms.first : forms.end]))
@@ -226,8 +228,8 @@ class Segments:
         return tuple(key)
 
     def _listed(self, streams: Streams) -> tuple[Streams, list[tuple[int, Names]], dict[str, int]]:
-        """Return the entry of ``_lists`` for ``streams``. Calls or storages with equal numbers have the same effect on
-        the memory and the cycles of a segment."""
+        """Make the entry of ``_lists`` for ``streams``, and return it. Calls or storages with equal numbers have the
+        same effect on the memory and the cycles of a segment."""
         calls = []
         for call, rows in zip(streams.calls, streams.base.calls, strict=True):
             views = tuple((name, view.place) for name, view in call.views.items())
@@ -315,8 +317,8 @@ class TileSearch:
         self.floor_bytes = max(map(self._least_bytes, range(len(calls))), default=0)
 
     def _most_saved(self, cut: int) -> int:
-        """Return the cycles that loading all tensors that are live at a cut takes after the cut. A state of the cut
-        can't save more cycles than these."""
+        """Return the cycles that the calls after a cut take to load all tensors that are live at the cut, each once
+        for every reader. Keeping tensors in the memory of the NPU at the cut can't save more cycles."""
         live = [piece for piece in self.streams.base.pieces.values() if piece.first < cut <= piece.last]
         sizes = [piece.size * sum(reader >= cut for reader in piece.readers) for piece in live]
         return fetch_cycles(sum(sizes), self.streams.target)
@@ -354,8 +356,9 @@ class TileSearch:
     def plan(self, budget: int) -> TilePlan | None:
         """Return the fastest plan that is found for ``budget`` bytes of NPU memory; None if no plan is found.
 
-        The fastest states of a cut may leave too little memory for a later call. So if no plan is found, the path is
-        searched a second time, and each cut then also keeps the state with the fewest bytes that stay.
+        Only the fastest states of each cut between calls are kept. A state is a set of tensors that stay in the
+        memory of the NPU, and may leave too little memory for a later call. So if no plan is found, a second search
+        also keeps, for each cut, the state with the fewest bytes.
         """
         if self.floor_bytes > budget:
             return None
@@ -441,11 +444,12 @@ class TileSearch:
         found: Mapping[frozenset[str], _Path],
         keeps_smallest: bool,
     ) -> Iterator[tuple[frozenset[str], Part]]:
-        """Yield segments of calls [first, end) that continue ``path``, each with the set of all tensors that stay after it.
+        """Yield segments of calls [first, end) that continue ``path``, each with the set of all tensors that stay in
+        the memory of the NPU after it.
 
-        Each segment keeps other tensors that it defines in the memory of the NPU: none, the smallest, the two smallest, and so on.
-        ``found`` has the best paths to ``end`` so far. A segment that can't improve ``found`` is left out. With ``keeps_smallest``, a
-        segment is also tried if fewer bytes stay than after each of ``found``.
+        Of the tensors that a segment defines for later ones, none stays, the smallest, the two smallest, and so on.
+        ``found`` has the best paths to ``end`` so far. A segment that can't improve ``found`` is left out. With
+        ``keeps_smallest``, a segment is also tried if fewer bytes stay after it than after each path of ``found``.
         """
         pieces, stays = self.streams.base.pieces, path.stays
         touched: frozenset[str] = frozenset().union(*self._touched[first:end])
@@ -636,12 +640,13 @@ def fastest_plan(
     is_again: bool = False,
 ) -> tuple[TiledSchedule | None, int]:
     """Return the fastest schedule of one search, and the estimated cycles of its first plan (0 if it has no plan).
+    The schedule is None if none fits ``budget`` bytes in fewer than ``limit`` cycles.
 
-    The schedule is None if none fits ``budget`` bytes in fewer than ``limit`` cycles. First fit gives each schedule its
-    addresses. The exact search, which takes longer, then places the ``refined`` fastest schedules again, or all of them
-    if first fit places none and there is no ``limit``. With ``is_medium``, all plans are compared. With ``is_any``, the
-    first schedule that is found is returned. ``is_again`` means that the calls are divided a second time, so that the
-    search ends as ``hidden_constants_ratio`` states.
+    First fit gives each schedule its addresses. The exact search, which takes longer, then places the ``refined``
+    fastest schedules again, or all of them if first fit places none and there is no ``limit``. With ``is_medium``,
+    all plans are compared. With ``is_any``, the first schedule that is found is returned. ``is_again`` states that
+    the calls are divided a second time. The search then ends at a plan whose cycles times ``hidden_constants_ratio``
+    are not below the fewest found so far.
     """
     best: TiledSchedule | None = None
     tried: list[tuple[_Unplaced, TiledSchedule | None]] = []
