@@ -40,7 +40,7 @@ from openneutron.pytorch.onnx.read import module_of
 
 _CONSTANTS = {
     "Resize": range(1, 4), "Upsample": (1,), "LSTM": (1, 2, 3, 4, 7), "GRU": (1, 2, 3, 4), "RNN": (1, 2, 3, 4), "OneHot": (1, 2),
-    "Range": (0, 1, 2), "Conv": (1, 2), "ConvTranspose": (1, 2), "DeformConv": (1, 3), "BatchNormalization": range(1, 5), "Pow": (1,),
+    "Range": (0, 1, 2), "Conv": (1, 2), "ConvTranspose": (1, 2), "DeformConv": (1, 3), "CausalConvWithState": (1, 2), "BatchNormalization": range(1, 5), "Pow": (1,),
     "QuantizeLinear": (1, 2), "DequantizeLinear": (1, 2),
 }  # fmt: skip
 

@@ -15,6 +15,7 @@ from onnx import helper  # noqa: E402
 from onnx.reference import ReferenceEvaluator  # noqa: E402
 
 import openneutron.pytorch  # noqa: E402, F401
+from openneutron.errors import InvalidModelError  # noqa: E402
 from openneutron.pytorch.onnx.read import module_of  # noqa: E402
 from tests.onnx_models.made import OPSET, model, random  # noqa: E402
 
@@ -46,6 +47,13 @@ CASES: list[tuple[str, dict[str, Any], list[tuple[int, ...]], list[Any]]] = [
     ("Gemm", {"alpha": 0.5, "beta": 2.0, "transA": 1}, [(5, 2), (5, 4), (4,)], []),
     ("Gemm", {"transB": 1}, [(2, 5), (4, 5), (4,)], []),
     ("Einsum", {"equation": "bij, bjk -> bik"}, [(2, 3, 4), (2, 4, 5)], []),
+    ("DFT", {}, [(1, 5, 3, 2)], ["", np.array(1, INTS)]),
+    ("DFT", {"onesided": 1}, [(1, 3, 5, 1)], [np.array(8, INTS)]),
+    ("DFT", {"inverse": 1}, [(1, 3, 5, 2)], [np.array(4, INTS)]),
+    ("DFT", {"inverse": 1, "onesided": 1}, [(1, 4, 3, 2)], [np.array(7, INTS), np.array(1, INTS)]),
+    ("DFT", {"inverse": 1, "onesided": 1}, [(1, 2, 5, 2)], []),
+    ("STFT", {}, [(1, 20, 1)], [np.array(3, INTS), np.hanning(8).astype(np.float32)]),
+    ("STFT", {"onesided": 0}, [(1, 20, 2)], [np.array(4, INTS), "", np.array(6, INTS)]),
     ("ReduceMean", {"keepdims": 0}, [IMAGE], [np.array([2, 3], INTS)]),
     ("ReduceMax", {}, [IMAGE], [np.array([-1], INTS)]),
     ("ReduceSum", {"noop_with_empty_axes": 1}, [IMAGE], []),
@@ -95,6 +103,9 @@ CASES: list[tuple[str, dict[str, Any], list[tuple[int, ...]], list[Any]]] = [
     ("Conv", {"strides": [2, 1], "pads": [1, 0, 2, 1], "dilations": [1, 2], "group": 2}, [IMAGE, (6, 2, 3, 2), (6,)], []),
     ("Conv", {"auto_pad": "SAME_UPPER", "strides": [2, 2]}, [IMAGE, (3, 4, 3, 3)], []),
     ("Conv", {"auto_pad": "SAME_LOWER"}, [(1, 3, 9), (2, 3, 4)], []),
+    ("CausalConvWithState", {"activation": "silu"}, [(1, 4, 6), (4, 1, 3), (4,), (1, 4, 2)], []),
+    ("DeformConv", {"pads": [1, 0, 1, 2], "strides": [2, 1], "dilations": [1, 2]}, [IMAGE, (2, 4, 3, 2), (1, 12, 3, 8), (2,), (1, 6, 3, 8)], []),
+    ("DeformConv", {"group": 2, "offset_group": 2}, [IMAGE, (2, 2, 2, 2), (1, 16, 5, 7)], []),
     ("ConvTranspose", {"strides": [2, 2], "output_padding": [1, 1], "pads": [1, 1, 1, 1]}, [IMAGE, (4, 2, 3, 3), (2,)], []),
     ("ConvTranspose", {"strides": [2, 3], "pads": [0, 1, 1, 2]}, [IMAGE, (4, 2, 3, 3)], []),
     ("MaxPool", {"kernel_shape": [3, 2], "strides": [2, 2], "pads": [1, 0, 0, 1]}, [IMAGE], []),
@@ -125,12 +136,32 @@ def test_an_operator(case: tuple[str, dict[str, Any], list[tuple[int, ...]], lis
     data = {f"x{place}": random(*shape, seed=place + 1) for place, shape in enumerate(shapes)}
     fixed = {f"c{place}": value for place, value in enumerate(constants) if not isinstance(value, str)}
     inputs = [*data, *("" if isinstance(value, str) else f"c{place}" for place, value in enumerate(constants))]
-    count = {"Split": 3, "TopK": 2, "LSTM": 3, "GRU": 2, "RNN": 2}.get(operator, 1)
+    count = {"Split": 3, "TopK": 2, "LSTM": 3, "GRU": 2, "RNN": 2, "CausalConvWithState": 2}.get(operator, 1)
     outputs = [f"y{place}" for place in range(count)]
     node = helper.make_node(operator, inputs, outputs, **attributes)
     # A graph needs an input, also where an operator of constants does not read it.
     given = data or {"unused": random(1, seed=1)}
     both(model([node], {name: value.shape for name, value in given.items()}, outputs, fixed, OPSET), given)
+
+
+def test_a_spectrum_of_values_without_an_axis_of_parts() -> None:
+    node = helper.make_node("STFT", ["x", "step", "window"], ["y"])
+    constants = {"step": np.array(4, INTS), "window": np.hanning(8).astype(np.float32)}
+    x = torch.from_numpy(random(1, 20))
+    flat, real = (
+        module_of(model([node], {"x": value.shape}, ["y"], constants), "net.onnx")[0](value)[0]
+        for value in (x, x[..., None])
+    )
+    assert flat.shape == (1, 4, 5, 2) and torch.equal(flat, real)
+
+
+def test_a_transform_that_is_too_long_for_a_matrix() -> None:
+    node = helper.make_node("DFT", ["x"], ["y"], "spectrum")
+    with pytest.raises(InvalidModelError) as caught:
+        module_of(model([node], {"x": [1, 4097, 1]}, ["y"]), "net.onnx")
+    assert str(caught.value) == (
+        "'net.onnx': node 'spectrum' (DFT) transforms 4097 values; the matrix of a transform has 1 to 16777216 weights."
+    )
 
 
 @pytest.mark.parametrize("operator", ["Add", "Sub", "Mul", "Div"])

@@ -4,12 +4,20 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 FULL_SCALE = 32768.0
 """The value of int16 PCM that stands for 1."""
+
+
+def fourier(length: int, bins: int) -> np.ndarray[Any, np.dtype[np.complex128]]:
+    """Return the first ``bins`` rows [bins, length] of the discrete Fourier transform of ``length`` values."""
+    turns = np.arange(bins)[:, None] * np.arange(length) % length
+    return np.exp(-2j * np.pi / length * turns)
 
 
 class Spectrum(nn.Module):
@@ -18,9 +26,8 @@ class Spectrum(nn.Module):
 
     def __init__(self, window: int, hop: int) -> None:
         super().__init__()
-        place = torch.arange(window, dtype=torch.float64)
-        angle = 2 * math.pi / window * torch.arange(window // 2 + 1, dtype=torch.float64)[:, None] * place
-        parts = torch.cat([torch.cos(angle), -torch.sin(angle)]) * torch.hann_window(window, dtype=torch.float64)
+        rows = torch.from_numpy(fourier(window, window // 2 + 1))
+        parts = torch.cat([rows.real, rows.imag]) * torch.hann_window(window, dtype=torch.float64)
         self.hop = hop
         self.parts: Tensor
         self.register_buffer("parts", parts.float()[:, None])

@@ -17,6 +17,7 @@ from openneutron.pytorch.onnx.operators import (  # noqa: F401
     recurrent,
     reduction,
     shape,
+    spectrum,
 )
 from openneutron.pytorch.onnx.operators.table import OPERATORS, NodeView, Refused
 

@@ -98,6 +98,51 @@ def _conv_transpose(node: NodeView, x: Tensor, weights: Tensor, bias: Tensor | N
     return y if bias is None else y + bias.reshape(-1, *[1] * rank)
 
 
+@converts("CausalConvWithState")
+def _causal_conv(node: NodeView, x: Tensor, weights: Tensor, bias: Tensor | None = None, past: Any = None) -> Values:
+    """Convert to a convolution of each channel behind the values of the past, or behind zeros. The last values are the next past."""
+    size = weights.shape[-1] - 1
+    if size:
+        x = F.pad(x, (size, 0)) if past is None else torch.cat([past, x], -1)
+    y = F.conv1d(x, weights, bias, groups=x.shape[1])
+    return F.silu(y) if node.get("activation", "none") in ("silu", "swish") else y, x[..., x.shape[-1] - size :]
+
+
+@converts("DeformConv")
+def _deform_conv(
+    node: NodeView, x: Tensor, weights: Tensor, offset: Tensor, bias: Tensor | None = None, mask: Tensor | None = None
+) -> Values:
+    """Convert to one sample of each element of each window, and a convolution of 1x1 elements of the samples."""
+    if x.dim() != 4:
+        raise Refused(f"has {x.dim() - 2} axes of space, of 2")
+    (batch, channels, height, width), kernel = x.shape, weights.shape[2:]
+    strides, dilations, pads = _list(node, "strides", 2), _list(node, "dilations", 2), _list(node, "pads", 4, 0)
+    groups, taps, (rows, columns) = node.get("offset_group", 1), math.prod(kernel), offset.shape[2:]
+    places = [
+        (np.arange(size) * dilation)[:, None] + np.arange(count) * stride - pad
+        for size, dilation, count, stride, pad in zip(kernel, dilations, (rows, columns), strides, pads, strict=False)
+    ]
+    across, down = (
+        np.broadcast_to(place, (*kernel, rows, columns)).reshape(taps, rows, columns)
+        for place in (places[1][None, :, None], places[0][:, None, :, None])
+    )
+    # Pixel p of n has its centre at (2 * p + 1) / n - 1 for grid_sample.
+    windows = np.stack([(2 * across + 1) / width - 1, (2 * down + 1) / height - 1], -1).astype(np.float32)
+    pixel = np.array([2 / width, 2 / height], np.float32)
+    moved = offset.reshape(batch * groups, taps, 2, rows, columns).permute(0, 1, 3, 4, 2).flip(-1)
+    grid = (moved * node.constant("pixel", pixel) + node.constant("windows", windows)).flatten(1, 2)
+    samples = F.grid_sample(x.reshape(batch * groups, channels // groups, height, width), grid, align_corners=False)
+    samples = samples.reshape(batch, groups, channels // groups, taps, rows, columns)
+    if mask is not None:
+        samples = samples * mask.reshape(batch, groups, 1, taps, rows, columns)
+    return F.conv2d(
+        samples.reshape(batch, channels * taps, rows, columns),
+        weights.flatten(1)[:, :, None, None],
+        bias,
+        groups=node.get("group", 1),
+    )
+
+
 _MAX = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
 _MEAN = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
 

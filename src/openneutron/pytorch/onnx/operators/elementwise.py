@@ -259,6 +259,15 @@ def _cast(node: NodeView, x: Tensor) -> Values:
     return cast(x, type_of(node.get("to")))
 
 
+@converts("BitCast", constants=(0,))
+def _bit_cast(node: NodeView, x: Any) -> Values:
+    """Convert the bits of a constant. No runtime has an operator for those of computed values."""
+    kind = type_of(node.get("to"))
+    if isinstance(x, Tensor):
+        raise Refused("reads the bits of values that the program computes. Compute it in the application")
+    return torch.from_numpy(np.array(x)).view(kind)
+
+
 @converts("CumSum", structure=(1,))
 def _cum_sum(node: NodeView, x: Tensor, axis: Any) -> Values:
     at = int(scalar(axis, 0))
