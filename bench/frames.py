@@ -3,15 +3,19 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import tempfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 TITLE = "uint8 NHWC BGR frames for float NCHW pictures: operators on the CPU, dB against float, modelled cycles"
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 TARGETS = ("imxrt700", "imx95")
-SAMPLES, CALIBRATION = 16, 8
+SAMPLES, CALIBRATION, SETTLED_WITH = 16, 16, 32
+DETECTORS, DETECTED = ("yolov8n", "yolo11n"), 160
 OPTIONS = ("qemu",)
 
 
@@ -26,8 +30,9 @@ def measure(qemu: bool = False) -> dict[str, Any]:
 
 
 def networks() -> dict[str, tuple[Any, int, str]]:
-    """Return the networks with their sizes and normalizations. MobileNetV2 and YOLO have random weights, and batch normalizations that are
-    calibrated on pictures."""
+    """Return the networks with their sizes and normalizations. Their weights are random. Their batch normalizations have the statistics of
+    crops of photographs and the offset 1, as in ``tests.onnx_models.quantized``. Without the offset each layer enlarges any difference, so
+    that the results of int8 would be noise."""
     import torch
     from torch import nn
 
@@ -37,40 +42,54 @@ def networks() -> dict[str, tuple[Any, int, str]]:
     from tests.support.random_yolo import with_boxes
     from tests.support.ultralytics_alone import usable
 
+    def with_offset(network: Any) -> Any:
+        """Return a network with the offset, and batch normalizations that begin to take statistics."""
+        for module in network.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                module.reset_running_stats()
+                module.momentum = None
+                nn.init.ones_(module.bias)
+        return network
+
     normalized = f"mean={':'.join(map(str, MEAN))},std={':'.join(map(str, STD))}"
     mobilenet, _ = models.get("mobilenet_v2")
-    for module in mobilenet.modules():
-        if isinstance(module, nn.BatchNorm2d):
-            module.reset_running_stats()
-            module.momentum = None
-    mobilenet.train()
+    with_offset(mobilenet).train()
     with torch.no_grad():
-        mobilenet(torch.cat([pictures(1, 224, seed)[0] for seed in range(100, 108)]).sub(0.45).div(0.226))
+        mobilenet(torch.cat(pictures(SETTLED_WITH, 224, 100)).sub(0.45).div(0.226))
+    found = {"MobileNetV2": (mobilenet.eval(), 224, normalized)}
     with usable():
         from ultralytics import YOLO
 
-        torch.manual_seed(0)
-        yolo = with_boxes(YOLO("yolo11n.yaml").model, pictures(8, 160, 1))
-        heads = staged(yolo, "yolo11n", LoadingOptions(head="raw", input_shapes={"images": (1, 3, 160, 160)}))
-    return {"MobileNetV2": (mobilenet.eval(), 224, normalized), "YOLO11n": (heads.eval(), 160, "std=1")}
+        for name in DETECTORS:
+            torch.manual_seed(0)
+            samples, shapes = pictures(SETTLED_WITH, DETECTED, 100), {"images": (1, 3, DETECTED, DETECTED)}
+            network = with_boxes(with_offset(YOLO(f"{name}.yaml").model), samples)
+            heads = staged(network, name, LoadingOptions(head="raw", input_shapes=shapes))
+            found[name] = (heads.eval(), DETECTED, "std=1")
+    return found
 
 
 def pictures(count: int, size: int, seed: int = 0) -> list[Any]:
-    """Return smooth random pictures [1, 3, size, size] of whole bytes, as values from 0 to 1."""
+    """Return crops [1, 3, size, size] of Ultralytics' two photographs, of whole bytes as values from 0 to 1. A crop has between a third of
+    a photograph's shorter side and all of it."""
     import torch
+    from PIL import Image
 
-    draw, made = torch.Generator().manual_seed(seed), []
-    for _ in range(count):
-        coarse = torch.nn.functional.interpolate(
-            torch.rand(1, 3, 7, 7, generator=draw), size=(size, size), mode="bicubic"
-        )
-        noisy = coarse + 0.05 * torch.randn(1, 3, size, size, generator=draw)
-        made.append((noisy * 255).round().clamp(0, 255) / 255)
+    package = importlib.util.find_spec("ultralytics")
+    assert package is not None and package.origin is not None
+    draw, made = np.random.default_rng(seed), []
+    photographs = [Image.open(path) for path in sorted(Path(package.origin).parent.glob("assets/*.jpg"))]
+    for number in range(count):
+        whole = photographs[number % len(photographs)]
+        side = int(draw.integers(min(whole.size) // 3, min(whole.size) + 1))
+        left, top = (int(draw.integers(0, extent - side + 1)) for extent in whole.size)
+        crop = whole.convert("RGB").resize((size, size), box=(left, top, left + side, top + side))
+        made.append(torch.from_numpy(np.asarray(crop, np.float32) / 255).permute(2, 0, 1)[None].contiguous())
     return made
 
 
 def figures(model: Any, size: int, normalize: str, target: str, qemu: bool) -> dict[str, Any]:
-    """Return the operators on the CPU, the dB on other pictures than those of the calibration, and the cycles of both programs. With
+    """Return the operators on the CPU, the dB of each output on other pictures than those of the calibration, and the cycles of both programs. With
     ``qemu`` there is the comparison of the bundle's outputs in QEMU with those of the host."""
     import torch
     from torch.utils import _pytree as pytree
@@ -88,19 +107,21 @@ def figures(model: Any, size: int, normalize: str, target: str, qemu: bool) -> d
     ]
     given = [wrapped.frames.real(each) for each in frames]
 
-    def joined(values: Any) -> Any:
-        return torch.cat([torch.as_tensor(each).flatten().double() for each in pytree.tree_leaves(values)])
+    def results(run: Any, samples: list[Any]) -> list[Any]:
+        """Return each output for all samples."""
+        rows = [[torch.as_tensor(value).double() for value in pytree.tree_leaves(run(sample))] for sample in samples]
+        return [torch.cat(column) for column in zip(*rows, strict=True)]
 
     with torch.no_grad():
-        expected = torch.cat([joined(model(each)) for each in given[CALIBRATION:]])
+        expected = results(model, given[CALIBRATION:])
     found = {}
     for name, samples, others in (("pictures", given, {}), ("frames", frames, {"inputs": inputs})):
         options = CompileOptions(target=target)
         made = openneutron.compile(model, given[0], calibration=samples[:CALIBRATION], options=options, **others)
-        results = torch.cat([joined(made.run(each)) for each in samples[CALIBRATION:]])
+        pairs = zip(expected, results(made.run, samples[CALIBRATION:]), strict=True)
         found[name] = {
             "on_cpu": len(made.delegation.on_cpu),
-            "db": 10 * math.log10(float((expected**2).sum() / ((expected - results) ** 2).sum())),
+            "db": [10 * math.log10(float((right**2).sum() / ((right - got) ** 2).sum())) for right, got in pairs],
             "cycles": sum(part.compiled.report.cycles for part in made.partitions),
         }
     if qemu:
@@ -136,7 +157,7 @@ def rows(results: dict[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, ...]
         (
             name,
             f"{item['pictures']['on_cpu']}, {item['frames']['on_cpu']}",
-            *(f"{item[kind]['db']:.2f}" for kind in ("pictures", "frames")),
+            *(", ".join(f"{db:.2f}" for db in item[kind]["db"]) for kind in ("pictures", "frames")),
             *(f"{item[kind]['cycles']:,}" for kind in ("pictures", "frames")),
             item.get("qemu", ""),
         )
