@@ -220,7 +220,8 @@ def test_one_zero_point_for_many_scales_is_the_zero_point_of_each() -> None:
     assert quant is not None and quant.zero_points == (3, 3, 3, 3)
     (conv,) = made.partitioning.on_cpu
     assert str(conv) == (
-        "CONV_2D 'c' stays on the CPU: its weights 'c/weights' have a zero point; weights must be symmetric."
+        "CONV_2D 'c' stays on the CPU: its weights 'c/weights' have a zero point; weights must be symmetric. Quantize them as "
+        "int8 with the zero point 0 (as uint8 it is 128)."
     )
 
 

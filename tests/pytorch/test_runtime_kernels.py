@@ -16,6 +16,7 @@ from openneutron.cli import main
 from openneutron.errors import InvalidModelError
 from openneutron.options import DelegationOptions
 from openneutron.pytorch.nxp_backend import NeutronBackend
+from openneutron.pytorch.partition.delegation import has_kernel
 from tests.pytorch.small_models import without_lines
 from tests.support.litert_files import int16_file
 
@@ -56,6 +57,13 @@ def test_an_operator_without_a_kernel_is_named() -> None:
     ):
         openneutron.compile(model, inputs, calibration=[inputs])
     assert str(caught.value) == f"'model': {MESSAGE}"
+
+
+def test_the_runtime_has_kernels_for_powers() -> None:
+    """ExecuTorch's function for all dialects finds no out variant of them; the one that its own pass calls does."""
+    powers = torch.ops.aten.pow
+    assert all(map(has_kernel, (powers.Tensor_Tensor, powers.Tensor_Scalar, powers.Scalar, torch.ops.aten.mul.Tensor)))
+    assert not has_kernel(torch.ops.aten.cumprod.default)
 
 
 @torch.library.custom_op("openneutron_test::twice", mutates_args=())

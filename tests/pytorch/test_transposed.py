@@ -132,4 +132,7 @@ def test_weight_scales_that_belong_to_no_output_are_refused() -> None:
     )
     with pytest.raises(Rejected) as shifted:
         output_scales(QuantParams((1.0, 2.0), (0, 3), 1), 1, 4, 2)
-    assert shifted.value.reject == Reject("its weights have a zero point; weights must be symmetric")
+    assert shifted.value.reject == Reject(
+        "its weights have a zero point; weights must be symmetric",
+        "Quantize them as int8 with the zero point 0 (as uint8 it is 128).",
+    )

@@ -154,6 +154,10 @@ def constant_at(index: int, what: str) -> Limit:
     return limit(f"constant {what}", rule)
 
 
+SYMMETRIC = "Quantize them as int8 with the zero point 0 (as uint8 it is 128)"
+"""What makes weights symmetric. onnxruntime does it with ``weight_type=QuantType.QInt8``."""
+
+
 def int8_weight(index: int, channel_axis: int) -> Limit:
     """The weights are constant int8 and symmetric, with a single scale or one for each output channel.
 
@@ -172,7 +176,7 @@ def int8_weight(index: int, channel_axis: int) -> Limit:
         if not all(-128 <= zero <= 127 for zero in tensor.quant.zero_points):
             return f"its weights '{tensor.name}' have zero points that 8 bits do not hold"
         if any(tensor.quant.zero_points) and not node.attrs.get("unsigned"):
-            return f"its weights '{tensor.name}' have a zero point; weights must be symmetric"
+            return f"its weights '{tensor.name}' have a zero point; weights must be symmetric. {SYMMETRIC}"
         if not all(0 < scale < math.inf for scale in tensor.quant.scales):
             return f"its weights '{tensor.name}' have a scale that is not above 0 and finite"
         if node.attrs.get("unsigned") and len(tensor.quant.scales) > 1:

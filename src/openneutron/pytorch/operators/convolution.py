@@ -20,6 +20,7 @@ from torch.fx import Node
 
 from openneutron.ir import DType, QuantParams, per_channel, per_tensor
 from openneutron.ops.conv import same_padding
+from openneutron.ops.limits import SYMMETRIC
 from openneutron.pytorch.graph.program import QUANTIZE_FIRST, Reject, Rejected, arguments_of, op_name, pair, shape_of
 from openneutron.pytorch.operators.annotations import AnnotationRule, ScaleMap, annotates
 from openneutron.pytorch.operators.rules.context import Context, Shape, Value, ends_of, take
@@ -526,7 +527,7 @@ def output_scales(quant: QuantParams, groups: int, inputs: int, group_outputs: i
     if quant.axis is None:
         return quant
     if any(quant.zero_points):
-        raise Rejected("its weights have a zero point; weights must be symmetric")
+        raise Rejected("its weights have a zero point; weights must be symmetric", f"{SYMMETRIC}.")
     if quant.axis == 1:
         return QuantParams(quant.scales * groups, quant.zero_points * groups, 0)
     if quant.axis == 0 and inputs == groups:

@@ -24,7 +24,7 @@ from typing import Any
 
 import executorch.kernels.quantized  # noqa: F401  (registers the quantize and dequantize operators)
 import torch
-from executorch.exir.operator.convert import to_out_variant
+from executorch.exir.dialects.edge.op.api import SchemaKind, to_variant
 from executorch.exir.tracer import _default_decomposition_table
 from executorch.runtime import Runtime
 from torch.fx import Graph, Node
@@ -369,8 +369,8 @@ def has_kernel(overload: torch._ops.OpOverload) -> bool:
 def _out_schema(overload: torch._ops.OpOverload) -> torch.FunctionSchema | None:
     """Return the schema of the operator's out variant, which ExecuTorch calls, or None if no out variant is registered."""
     try:
-        return to_out_variant(overload)[0]._schema
-    # ExecuTorch raises RuntimeErrors of several kinds for operators without an out variant.
+        return to_variant(overload, SchemaKind.out)._schema
+    # ExecuTorch raises RuntimeErrors and AssertionErrors of several kinds for operators without an out variant.
     except Exception:
         return None
 
