@@ -122,7 +122,7 @@ class _File:
         return kind, helper.make_model(graph, opset_imports=self.model.opset_import, ir_version=version), inputs
 
 
-def _with_values(path: Path, sample: dict[str, Array]) -> _File:
+def with_values(path: Path, sample: dict[str, Array]) -> _File:
     model = onnx.load(path)
     shown = onnx.ModelProto()
     shown.CopyFrom(model)
@@ -166,7 +166,7 @@ def depths(name: str, form: str, folder: Path, count: int) -> Iterator[str]:
     """Yield a line for each of ``count`` places at which the network is cut: its results within one step of onnxruntime's."""
     path, given = exported(name, folder)
     made, samples = quantized(path, form, given)
-    file = _with_values(made, samples[0])
+    file = with_values(made, samples[0])
     output = file.model.graph.output[0].name
     right, ends = file.values[output].astype(np.float64), file.ends
     for place in range(count):
@@ -197,7 +197,7 @@ def report(name: str, form: str, folder: Path, each: int | None) -> Iterator[str
         f"ours against onnxruntime {decibels(ours, whole[1]):.1f} dB"
     )
     found = collections.defaultdict(list)
-    for kind, differences in steps(_with_values(made, samples[0]), folder, each):
+    for kind, differences in steps(with_values(made, samples[0]), folder, each):
         found[kind].append(differences.ravel())
     for kind, rows in sorted(found.items()):
         values = np.concatenate(rows)
