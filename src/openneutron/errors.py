@@ -78,8 +78,9 @@ class MissingToolError(OpenNeutronError, RuntimeError):
 class Failure:
     """A failure of NXP's converter that may be caused by a node of its graph.
 
-    ``verdict`` describes the failure, if possible in the converter's own words: "refuses it: ...". ``output`` is everything that the converter
-    printed. ``outside`` has the results of the operators that the converter left outside of the NeutronGraph.
+    ``verdict`` describes the failure, if possible in the converter's own words: "refuses it: ...". ``output`` is
+    everything that the converter printed. ``outside`` has the names of the results of those operators that the
+    converter did not put into the NeutronGraph.
     """
 
     verdict: str
@@ -88,8 +89,9 @@ class Failure:
 
 
 class ConverterError(OpenNeutronError, RuntimeError):
-    """NXP's converter failed. ``output`` is its output, ``exit_code`` the exit code of its process. ``failure`` is None if the converter would
-    fail for any other graph in the same way."""
+    """NXP's converter failed. ``output`` is its output, and ``exit_code`` the exit code of its process. ``failure``
+    describes a failure that the graph may have caused. It is None if the converter would fail in the same way for
+    every graph."""
 
     def __init__(self, message: str, output: str, exit_code: int, failure: Failure | None = None) -> None:
         super().__init__(message)

@@ -58,13 +58,13 @@ class Form:
         suffix: The usual end of a file's name; ``others`` are further ones.
         kind: The kind of the content.
         reader: ``module:function``, imported on use. The function takes the path, and raises InvalidModelError for an unusable file.
-        magic: A place in the file, and a regular expression of the bytes there.
+        magic: An offset in the file, and a regular expression that the bytes there match.
         member: The end of a name that a zip archive of this form has inside, or the name of a file by which a folder
             of this form is known; empty for other forms.
         content: Bytes that this member has inside; empty where its name decides.
         needs: The packages that the reader imports in addition to those that are always installed.
         extra: The extra of this package that installs ``needs``.
-        loading: The fields of LoadingOptions that the reader also takes.
+        loading: The names of the fields of LoadingOptions that the reader takes in addition to the path.
         library: The package whose models in memory are read too, by the function ``object_reader`` (``module:function``) of the model, its name
             and LoadingOptions.
         suggestion: What to do with a file that is not compiled, in a program and on the command line.

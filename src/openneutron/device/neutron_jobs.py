@@ -100,9 +100,9 @@ def tool_channels(k: int) -> int:
 def factor(value: float) -> int:
     """Return a float32 as a job's factor: a 16-bit mantissa in bits 0 to 15 and a right shift in bits 16 to 21.
 
-    The mantissa is truncated. Values below 2**-48 keep the largest shift, 63, as in NXP's ScaleToNeutron; zero and
-    subnormal values have the mantissa 0. Raises InvalidOptionError for a negative value, one of 65536 or more, and one that
-    is not finite: they have no form.
+    The mantissa is truncated. Values below 2**-48 keep the largest shift, 63, as in NXP's ScaleToNeutron. Zero and
+    subnormal values have the mantissa 0. Raises InvalidOptionError for a value that is negative, not finite, or at
+    least 65536, since no factor stands for it.
     """
     number = np.float32(value)
     if not isfinite(number) or number < 0 or number >= 65536:
@@ -165,10 +165,12 @@ def padded(weights: ArrayLike) -> NDArray[np.int8]:
 
 
 def pack_int8(weights: ArrayLike) -> NDArray[np.int8]:
-    """Return int8 weights [N, K], row-major, in the packed order, as bytes [padded N * padded K].
+    """Return int8 weights [N, K], row-major, in the order that the NPU reads, as bytes [padded N * padded K].
 
-    A block has ``channels`` rows for each core, one core's after another's. The stream takes 256 bytes of each core's run in
-    turn. N and K are padded with zeros to whole blocks. Raises InvalidOptionError for another dtype or rank.
+    The weights are divided into blocks of ``channels`` rows for each core (``tiling``). In a block, the rows of one
+    core follow those of another. The result takes 256 bytes of the first core's rows, then 256 of the second core's,
+    and so on in turn. N and K are padded with zeros to whole blocks. Raises InvalidOptionError for another dtype or
+    rank.
     """
     array = padded(weights)
     k = array.shape[1]
@@ -188,17 +190,19 @@ def unpack_int8(packed: ArrayLike, n: int, k: int) -> NDArray[np.int8]:
 def pack_int4(
     nibbles: ArrayLike, scales: ArrayLike, group: int, interleaved: bool = True
 ) -> dict[str, NDArray[np.generic]]:
-    """Return int4 weights in groups as a job's arrays, by name.
+    """Return int4 weights, with a scale for each group of ``group`` columns, as the arrays of a job, by name.
 
-    ``nibbles`` is uint8 [N, K / 2], the even column in the low half, each nibble the weight + 8; ``scales`` is float32
-    [N, K / group], and may be negative or zero. ``interleaved`` has the order of the second and third releases, in which the
-    four cores' blocks take turns; otherwise the blocks of the first release follow each other. N is padded to whole blocks
+    ``nibbles`` is uint8 [N, K / 2]. A byte has the weight + 8 of an even column in the low half, and that of the next
+    column in the high half. ``scales`` is float32 [N, K / group], and may be negative or zero. With ``interleaved``
+    the arrays have the order of the second and third releases, in which steps of the cores' rows take turns. Without
+    it they have the order of the first release, in which whole blocks follow each other. N is padded to whole blocks
     with zero weights. The arrays:
 
-    * ``weights``, int8 [N * K / 2], the dtype of NXP's tool; in each block K in steps of 16, then row by row 16
-      nibbles, the low half first
-    * ``decode_scales``, int16 [N * K / group], a mantissa of 10 bits and a right shift in the upper 6 bits. NXP's code writes
-      whole runs of 8 KiB a core only, so a K with longer runs loses scales: see ``INT4_MOST_K``
+    * ``weights``, int8 [N * K / 2], the dtype of NXP's tool. A block has K in steps of 16 columns. A step has 16
+      nibbles of each row, the low half of a byte first
+    * ``decode_scales``, int16 [N * K / group], a mantissa of 10 bits and a right shift in the upper 6 bits. NXP's
+      code writes only whole steps of 8 KiB of each core's scales. So a large K loses the scales after the last whole
+      step: see ``INT4_MOST_K``
     * ``decode_biases``, int8 [N * K / group], 1 where the scale is negative
     * ``bias``, int32 [N], for A as uint8 with zero point 128
     * ``factors``, uint32 [N], of the channel scales
@@ -275,10 +279,11 @@ class Int4Weights:
 def int4_weights(
     nibbles: ArrayLike, scales: ArrayLike, group: int, interleaved: bool = True, rows: int = 1
 ) -> tuple[Int4Weights, NDArray[np.float32]]:
-    """Return 4-bit weights with float scales of groups as the NPU decodes them, and the float32 scale of each channel's decoded weights.
+    """Return 4-bit weights with a float scale for each group in the form that the NPU decodes to int8, and for each
+    channel the float32 scale of these int8 weights.
 
-    ``nibbles`` and ``scales`` are those of ``pack_int4``. N is padded to a multiple of ``rows`` with zeros and scales of 0. Raises
-    InvalidOptionError as ``pack_int4`` does.
+    ``nibbles`` and ``scales`` are those of ``pack_int4``. N is padded to a multiple of ``rows`` with zeros and scales
+    of 0. Raises InvalidOptionError as ``pack_int4`` does.
     """
     packed_nibbles = _matrix(nibbles, np.uint8, "nibbles")
     group_scales = _matrix(scales, np.float32, "scales")
@@ -305,9 +310,11 @@ def int4_weights(
 
 
 def int4_of(values: NDArray[np.int8], group: int) -> Int4Weights | None:
-    """Return the 4-bit weights in groups that the NPU decodes to int8 weights [N, K]; None where there are none. K is padded with zeros.
+    """Return 4-bit weights in groups that the NPU decodes to these int8 weights [N, K], or None if no such weights
+    are found. K is padded with zeros.
 
-    It finds what ``int4_weights`` has decoded: a group's decode scale is 16, or 1 for values of 4 bits, or one of 10 bits between them.
+    The function finds the weights that ``int4_weights`` makes. It tries the decode scales 16, 1 (for values of 4
+    bits), and those of 10 bits between 1 and 16.
     """
     found = Int4Weights.exact(values, group)
     wide = np.pad(values, ((0, 0), (0, found.codes.shape[1] - values.shape[1])))
@@ -330,8 +337,8 @@ def int4_of(values: NDArray[np.int8], group: int) -> Int4Weights | None:
 
 
 def _decoded_groups(groups: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]] | None:
-    """Return the decode scale of each group [group, value], and the weights from -8 to 8 that decode to its values; None where a group has
-    none."""
+    """Return the decode scale of each group, and its weights from -8 to 8, for int8 values [group, value]: the NPU
+    decodes the weights to these values. Return None if this is impossible for some group."""
     if ((np.diff(np.sort(groups, axis=1), axis=1) != 0).sum(axis=1) > 15).any():
         return None
     scales, weights = np.zeros(len(groups), np.float32), np.zeros_like(groups)
@@ -386,10 +393,10 @@ def _channel_scales(scales: NDArray[np.float32], interleaved: bool) -> NDArray[n
 
 
 def _decode_scales(ratios: NDArray[np.float32], zero_shift: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the mantissas and the right shifts of non-negative ratios, rounded down.
+    """Return non-negative ratios as mantissas and right shifts, rounded down.
 
-    A ratio of at least 1 keeps 10 bits, a smaller one 6 bits after its leading zeros; zeros at the end are dropped, except
-    for one fraction bit of an integer.
+    A ratio of at least 1 keeps 10 bits. A smaller ratio keeps the 6 bits after its leading zeros. Zero bits at the
+    end of a mantissa are dropped, but an integer keeps one fraction bit.
     """
     values = np.minimum(ratios.astype(np.float64), 1023.0)
     exponents = np.frexp(values)[1].astype(np.int64)
@@ -506,9 +513,11 @@ def release(version: str) -> Release:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One matrix product. Offsets are in bytes from the header's own address; they may be negative.
+    """One matrix product of A [M, K] and the weights of N channels. Offsets are in bytes from the address of the
+    job's header, and may be negative.
 
-    M rows of A [M, K] (one byte each), N channels; weights of int8, or of 4 bits with ``group``. ``result_bytes`` is 4 or 1.
+    Each element of A is one byte. Weights are int8, or 4-bit weights in groups if ``group`` is set. An element of the
+    result has ``result_bytes`` bytes, 4 or 1.
     """
 
     m: int
@@ -538,10 +547,10 @@ def kind(signed: bool, packed: bool) -> int:
 def header(job: Job, form: Release = NEWEST) -> NDArray[np.int32]:
     """Return a job's header: 16 words, int32.
 
-    Raises InvalidOptionError for what the release cannot express or NXP's sources refuse: N no multiple of 16 or
-    above the largest, K no multiple of 16 or of the group size, M not from 1 to 2048, int8 weights packed or A signed
-    where the release has no word for the kind, an unpublished group size, a result of other than 1 or 4 bytes, or of
-    1 byte with int4 weights.
+    Raises InvalidOptionError for what the release cannot express or NXP's sources refuse. These are an N that is no
+    multiple of 16 or above the largest, a K that is no multiple of 16 or of the group size, an M below 1 or above
+    2048, and an unpublished group size. A result has 4 bytes, or 1 byte if the weights are int8. Packed int8 weights
+    and a signed A need a release whose header states the kind of the product.
     """
     _check(job, form)
     own_kind = kind(job.signed, job.packed) if form.kind_in_header else 0
@@ -591,8 +600,8 @@ def _check(job: Job, form: Release) -> None:
 
 @dataclass(frozen=True, slots=True)
 class KnownSizes:
-    """The K that a firmware is known to compute right and wrong. ``assumed_up_to`` is the K up to which an untested multiple of
-    16 is assumed to be right."""
+    """The values of K (the depth of a matrix product) for which a firmware is known to compute ``right`` and
+    ``wrong`` results. An untested multiple of 16 is assumed to be right up to ``assumed_up_to``."""
 
     right: frozenset[int]
     wrong: frozenset[int]
@@ -614,11 +623,12 @@ runs of decode scales are not written whole."""
 
 
 def split_k(k: int, sizes: KnownSizes = FIRMWARE_3_1_1, group: int | None = None) -> tuple[int, ...]:
-    """Return the K of the jobs whose sum is a product of K columns: equal ones, and a last one that may be smaller.
+    """Return the numbers of columns (K) of the jobs whose results add up to a product of ``k`` columns. All jobs have
+    the same K, but the last one may be smaller.
 
-    Their sum is K padded to 16, or to the group size of int4 weights. A job's K is one that is known to be right, or
-    one of at most ``sizes.assumed_up_to`` that is not known to be wrong. Of the known sizes, int4 weights use those
-    up to ``INT4_MOST_K``.
+    The numbers add up to K padded to a multiple of 16, or of the group size of int4 weights. A job's K is one that is
+    known to be right, or one of at most ``sizes.assumed_up_to`` that is not known to be wrong. Of the known sizes,
+    int4 weights use those up to ``INT4_MOST_K``.
     """
     step, columns = group or MACS, padded_k(k, group)
     most = INT4_MOST_K if group else max(sizes.right)

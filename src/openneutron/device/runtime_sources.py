@@ -39,13 +39,13 @@ def runtime_folder() -> Path:
 
 
 def sources_of(kernels: Iterable[str]) -> dict[str, bytes]:
-    """Return the source files for a build with these kernels, the driver, the ExecuTorch delegate, the port for
-    Cortex-M33 and the threads of Linux: the contents by the path from ``runtime/``.
+    """Return the contents of the source files for a build with these kernels, by the path below ``runtime/``. The
+    driver, the ExecuTorch delegate, the port for Cortex-M33 and the threads of Linux are always among them.
 
     ``kernels`` are names of kernels and variants, such as ``softmax_s8`` and ``compare_s8:less``. A variant has all
-    sources of its kernel. Kernels that these kernels call are added, and the files of Linux for matrix products on
-    the NPU if a kernel's name has ``_job_`` in it. From the kernels' folders, sources of other kernels and variants
-    for the host are left out, and headers are returned if a source includes them.
+    sources of its kernel. Kernels that these kernels call are added. If a kernel's name has ``_job_`` in it, the
+    files for matrix products on the NPU under Linux are added. The result has no sources of other kernels and of the
+    host's variants of kernels. It has a kernel's headers if a source includes them.
     """
     folder = runtime_folder()
     wanted = {kernel.partition(":")[0] for kernel in kernels}
@@ -91,10 +91,10 @@ def _header(folder: Path, source: Path, name: str) -> Path | None:
 
 
 def _implementations(header: Path) -> list[Path]:
-    """Return the sources beside a header that implement its functions and belong to no kernel.
+    """Return the sources in a header's folder that implement its functions and belong to no kernel.
 
-    In a kernel's folder these are all such sources, in the folder of all kernels only those that are named after the
-    header.
+    In the folder of one kernel these are all sources that belong to no kernel. In the folder of all kernels they are
+    only the sources with the header's name.
     """
     if "kernels" not in (header.parent.name, header.parent.parent.name):
         return []

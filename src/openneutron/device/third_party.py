@@ -75,11 +75,13 @@ def older_objects_kept() -> Iterator[None]:
 
 @dataclass(slots=True)
 class _ListedOnce:
-    """A context manager that lets torch list its composite operators only once while blocks with it run, in any thread.
+    """A context manager that lets torch list its composite operators only once while blocks with it run. Blocks in
+    all threads share the list.
 
-    Without it, each decomposition of a program lists all composite operators again for each of torch's namespaces. That
-    is some 70 times in a compile, and a quarter of the CPU time of a small model (torch 2.13, torch/_export/utils.py).
-    An operator that is registered inside a block is missing from the list, and no program has it.
+    Without it, each decomposition of a program lists all composite operators again for each of torch's namespaces.
+    That is some 70 times in a compile, and a quarter of the CPU time of a small model (torch 2.13,
+    torch/_export/utils.py). The list lacks operators that are registered inside a block. This does no harm, since no
+    program contains such an operator.
     """
 
     name: str = "_materialize_cpp_cia_ops"
@@ -126,11 +128,11 @@ def needs_demo(what: str) -> Iterator[None]:
 
 @contextmanager
 def _without_collections() -> Iterator[None]:
-    """Suspend garbage collection while the block imports: modules make many objects and nearly no garbage.
+    """Suspend garbage collection while the block imports modules, which make many objects and nearly no garbage.
 
-    If the process has exempted its objects from collections, those of a block that imports a module are exempted too. A
-    block whose modules are all imported already skips this: Python counts a million exempted objects one by one, in 50
-    ms.
+    If the process has exempted objects from collections (``gc.freeze``) and the block imports a module, all objects
+    that exist at the end of the block are exempted too. If the block imports no new module, the exempted objects are
+    not even counted. Python counts them one by one, which takes 50 ms for a million.
     """
     if not gc.isenabled():
         yield

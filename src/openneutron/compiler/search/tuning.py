@@ -13,15 +13,16 @@ class Effort:
     """The bounds of the search for cascades.
 
     * ``longest``: the maximum number of calls of a cascade.
-    * ``stripes``: the numbers of stripes that are tried, in addition to one stripe for each row.
-    * ``fine``: stripe heights that are tried where the pacing call is not the last call, in addition to those that
-      follow from ``stripes``.
+    * ``stripes``: the numbers of stripes (groups of output rows that a cascade computes at a time) that are tried, in
+      addition to one stripe for each row.
+    * ``fine``: stripe heights, in rows of the pacing call (the call that is divided into stripes of equal height).
+      They are tried where this is not the last call, in addition to the heights that follow from ``stripes``.
     * ``everything``: a number of candidates. If a network has no more in total over all cascades, each call is tried as
       the pacing call with each stripe height.
     * ``exact_work``: CP-SAT's deterministic time limit for the addresses of one plan. A search places several plans.
     * ``patches``: pairs (by channels, part). A chain of calls runs in patches of channels (True) or columns (False) if a
       rolling buffer between its calls takes more than 1 / part of the largest rolling buffer of the network.
-    * ``pieces``: the maximum number of pieces of a chain.
+    * ``pieces``: the maximum number of patches into which the output of a chain is divided.
     * ``patched``: the maximum number of calls of a cascade with a chain, where a chain counts as one call.
     * ``levels``: a ratio. With constant prefetch, each cascade that is tried takes at most this ratio of the memory of
       the previous one.

@@ -236,8 +236,8 @@ class View:
 
     @property
     def place(self) -> tuple[Extents, Extents, int, int]:
-        """Return the offset, pitches and other fields of the view without the name of the tensor. Two views with equal
-        results visit the same bytes of their tensors."""
+        """Return all fields of the view except the name of the tensor. Two views with equal results visit the same
+        bytes of their tensors."""
         return self.extents, self.pitches, self.offset, self.element_bytes
 
     @property
@@ -349,12 +349,14 @@ def quant_of(tensor: Tensor) -> QuantParams:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KernelCall:
-    """One operator of the microcode: the parameter block of a kernel, with views in place of buffers, and logical constants.
+    """One call of a kernel, as an operator of the microcode. It has the parameter block of the kernel, with views in
+    place of buffer addresses, and with constants that are not packed yet.
 
-    ``views`` has an entry for each buffer field of the kernel's row ("input", "output", "input_a" …). ``constants`` has an entry X for
-    each pair of fields X_base and X_offset. ``params`` has an entry for every other field. ``row_wait_cycles`` are the cycles in which
-    a CPU waits for a slower memory region at each output row. ``memo`` caches results of functions of the call that the search calls
-    often. ``row``, ``traits`` and ``is_transfer`` are those of the kernel.
+    ``views`` has an entry for each buffer field that ``row``, the declaration of the kernel, lists ("input",
+    "output", "input_a" …). ``constants`` has an entry X for each pair of fields X_base and X_offset. ``params`` has
+    an entry for every other field. ``row_wait_cycles`` are the cycles for which a CPU waits for a slower memory
+    region at each output row. ``memo`` caches results of functions of the call that the search calls often. ``row``,
+    ``traits`` and ``is_transfer`` are those of the kernel.
     """
 
     kernel: str
@@ -444,8 +446,9 @@ class KernelCall:
     def verify(self) -> None:
         """Assert that the call is valid.
 
-        It must give every field of the kernel's row once, its views must have the kernel's element sizes, and the bounds of a fused
-        activation must be in order.
+        The call must give each field of ``row``, the kernel's declaration, exactly once. Its views must have the
+        kernel's element sizes. The lower bound of a fused activation must not exceed the upper one, and both must fit
+        the output type.
         """
         row = self.row
         given = [*self.views, *self.params]
@@ -564,8 +567,9 @@ def kernel_of(stem: str, dtype: DType) -> str:
 def written_in_place(call: KernelCall, name: str, of: Mapping[str, str]) -> bool:
     """Return whether the call may write its output over its input ``name``.
 
-    This is allowed if every view of the call in that input's storage has the layout of the output, and the kernel's
-    traits allow it for the access pattern of the input. ``of`` maps the name of each tensor to the name of its storage.
+    The kernel's traits must allow this for the access pattern of the input. If other views of the call are in the
+    same storage, the same holds for them. Each of these views must have the same extents, pitches and offset as the
+    output. ``of`` maps the name of each tensor to the name of its storage.
     """
     storage, output = of[call.views[name].tensor], call.views["output"].place
     return all(
@@ -608,9 +612,9 @@ def kept_in_place(graph: Graph) -> dict[str, str]:
     """Return the outputs that a recurrent layer may write to the memory of a state, as a map from the name of the
     output to the tensor of the state.
 
-    The output must be the new value of exactly one state, and no graph output. The layer must be the only reader of
-    the old value, and nothing else may read the new value; views between the state and the layer do not count as
-    readers. The old value must not be the new value of another state.
+    Such an output is the new value of exactly one state, and no graph output. No node reads it, and only the layer
+    reads the old value of the state. Nodes that only reshape do not count as readers if they are between the state
+    and the layer. The old value must not be the new value of another state.
     """
     readers = graph.consumers()
     source_of = {node.outputs[0]: str(node.inputs[0]) for node in graph.nodes if node.op in VIEWS}
@@ -641,8 +645,8 @@ def state_bytes(graph: Graph) -> int:
 
 
 def updates(graph: Graph, storages: Storages) -> tuple[Storages, list[KernelCall]]:
-    """Return the calls that copy the new values of states to the persistent area at the end of a run, and the storages
-    that include those of these calls.
+    """Return the storages and the calls that copy the new values of states to the persistent area (the memory that
+    keeps states) at the end of a run. The result has all given storages, and those of the copies.
 
     If the new value of one state is the old value of another state (a delay line), it is first copied to the arena.
     Otherwise the copy of one state might overwrite the value that the next copy reads.
@@ -669,7 +673,8 @@ def updates(graph: Graph, storages: Storages) -> tuple[Storages, list[KernelCall
 
 
 def in_order(storages: Storages, calls: Sequence[KernelCall | None]) -> bool:
-    """Return whether every read of a state's old value comes before the call that overwrites the state. That call may read the old value only in place."""
+    """Return whether every read of a state's old value comes before the call that overwrites the state. The
+    overwriting call itself may read the old value if it may write over this input (``written_in_place``)."""
     if all(storage.state is None for storage in storages.storages.values()):
         return True
     written: set[str] = set()

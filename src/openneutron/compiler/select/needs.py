@@ -75,8 +75,8 @@ def row_major(shape: Sequence[int], element_bytes: int = 1) -> tuple[int, ...]:
 
 
 def dense(tensor: Tensor) -> Walk:
-    """Return the walk through a whole dense tensor by bytes. If an element has several bytes, there is one more
-    dimension, for the bytes of an element."""
+    """Return the ``Walk`` (the pitches of a loop nest) that visits each byte of a dense tensor. It has one dimension
+    for each dimension of the shape, and one more for the bytes of an element if there are several."""
     return Walk(tensor.name, row_major(shape_in_bytes(tensor)))
 
 
@@ -87,12 +87,12 @@ def by_elements(tensor: Tensor) -> Walk:
 
 
 def boxes(extents: Sequence[int], walks: Mapping[str, Walk]) -> Iterator[dict[str, View]]:
-    """Divide a box of any number of dimensions into boxes of four axes. Yield for each the views of all tensors, by the
-    keys of ``walks``.
+    """Divide a box (the iteration space of a loop nest) of any number of dimensions into boxes of four axes. Yield
+    for each of them the views of all tensors, by the keys of ``walks``.
 
     A box of up to four dimensions gives one set of views. In a larger box, neighbouring dimensions are merged first
     where every tensor allows it (``merged``). If more than four dimensions are left, there is one set for each index
-    into the leading ones.
+    into the leading dimensions.
     """
     if len(extents) > 4:
         extents, walks = merged(extents, walks)
@@ -111,8 +111,8 @@ def boxes(extents: Sequence[int], walks: Mapping[str, Walk]) -> Iterator[dict[st
 
 
 def merged(extents: Sequence[int], walks: Mapping[str, Walk]) -> tuple[tuple[int, ...], Mapping[str, Walk]]:
-    """Return an equivalent box, and its walks, with fewer dimensions: those of one element are dropped, and
-    neighbouring dimensions are merged.
+    """Return an equivalent box (the extents of a loop nest), and its walks, with fewer dimensions. Dimensions of one
+    element are dropped, and neighbouring dimensions are merged.
 
     Two neighbouring dimensions are merged if each tensor steps through both with a single pitch.
     """
@@ -136,12 +136,11 @@ def merged(extents: Sequence[int], walks: Mapping[str, Walk]) -> tuple[tuple[int
 def with_rows(
     extents: Sequence[int], walks: Mapping[str, Walk], side: str, rows: int, pitch: int
 ) -> tuple[tuple[int, ...], Mapping[str, Walk]] | None:
-    """Return the same box with three dimensions, the first of which steps through the rows of one tensor, that of
-    ``walks[side]``.
+    """Return the extents and walks of an equivalent box (loop nest) of three dimensions, the first of which steps
+    through the rows of the tensor of ``walks[side]``.
 
-    That tensor has ``rows`` rows, ``pitch`` bytes apart. The result is the extents of the box and its walks. Return
-    None if no dimension of the box steps through all rows of the tensor, or if the rest of the box does not have
-    exactly two dimensions.
+    That tensor has ``rows`` rows, ``pitch`` bytes apart. Return None if it has a single row, if no dimension of the
+    box steps through all its rows, or if the rest of the box does not have exactly two dimensions.
     """
     for axis, (extent, step) in enumerate(zip(extents, walks[side].pitches, strict=True)):
         if rows == 1 or extent * step != rows * pitch or pitch % step:
@@ -168,10 +167,11 @@ Axes = tuple[Axis, ...]
 
 @dataclass(frozen=True, slots=True)
 class AccessMap:
-    """The bytes of a tensor that each index of an iteration space visits, as an affine map.
+    """An affine map from the indices of an iteration space to addresses in a tensor.
 
-    The iteration space has one index for each of ``groups``. A group is a list of axes, outermost first: the index is
-    split into one digit for each axis, and the address is ``offset`` plus the sum of digit * pitch over all axes.
+    The iteration space has one index for each of ``groups``. A group is a list of axes (extent, pitch), outermost
+    first. Each index is split into one digit for each axis of its group. The address is ``offset`` plus the sum of
+    digit * pitch over all axes of all groups.
     """
 
     tensor: str
@@ -179,8 +179,8 @@ class AccessMap:
     offset: int = 0
 
     def through(self, near: View, far: View) -> AccessMap | None:
-        """Return the map to the tensor on the other side of a copy, so that each index visits the element that was
-        copied to or from the element that it visits here.
+        """Return the map to the other tensor of a copy that corresponds to this map: where this map visits an
+        element, the result visits the element that is copied to or from it.
 
         ``near`` is the copy's view of this map's tensor, and ``far`` its view of the other tensor. Return None if no
         axes describe the result, or if ``near`` does not cover its tensor without gaps. Example: if a copy transposes
@@ -220,12 +220,12 @@ def _dense(extents: Sequence[int]) -> list[int]:
 
 
 def _through(axis: Axis, digits: Sequence[tuple[int, int, int]], reached: list[int]) -> list[Axis] | None:
-    """Return the axes, outermost first, that visit in the other tensor of a copy what ``axis`` visits in this one.
-    Return None if no axes do.
+    """Return the axes, outermost first, that visit in the other tensor of a copy the elements that ``axis`` visits in
+    this one. Return None if no axes do.
 
-    An address in this tensor is a number with mixed radices. ``digits`` has one entry for each digit, innermost first:
-    (its unit in bytes, its extent, its pitch in the other tensor). ``reached`` has the largest value of each digit on
-    the axes so far, and is updated.
+    An address in this tensor is a number with mixed radices. ``digits`` has for each digit, innermost first, its unit
+    in bytes, its extent, and its pitch in the other tensor. ``reached`` has for each digit the largest value that the
+    axes so far reach. This function updates it.
     """
     count, pitch = axis
     found: list[Axis] = []
@@ -250,7 +250,8 @@ def _through(axis: Axis, digits: Sequence[tuple[int, int, int]], reached: list[i
 
 
 def split_alike(ways: Mapping[str, Axes]) -> dict[str, Axes] | None:
-    """Split the axes of several index maps so that all have the same extents, and return them; as few axes as possible.
+    """Split the axes of several index maps so that all maps have the same extents, with as few axes as possible.
+    Return the new axes of each map.
 
     All maps have the same number of iterations. Example: axes of extents (6,) and (2, 3) both become axes of extents
     (2, 3). Return None if no common extents exist.
@@ -330,8 +331,9 @@ NEVER = 1 << 30
 class RowNeeds:
     """The rows of an input that the rows of an output need.
 
-    ``low[r]`` is the first input row that output row r or a later one needs; ``low[rows]`` is ``NEVER``. ``high[q]`` is one more
-    than the last input row that output rows [0, q) need. Both sequences never decrease.
+    ``low[r]`` is the first input row that output row r or a later one needs. ``high[q]`` is one more than the last
+    input row that output rows [0, q) need. After the last output row, ``low`` has one more entry, ``NEVER``. Both
+    sequences never decrease.
     """
 
     low: tuple[int, ...]
@@ -442,9 +444,10 @@ RULES: Mapping[type[Access], Rule] = {
 
 
 def reads_along(call: KernelCall, name: str, axis: int) -> Reads | None:
-    """Return the function from output rows (``axis`` 1) or columns (2) to those of input ``name`` that they read.
+    """Return a function from a range of output rows (``axis`` 1) or columns (``axis`` 2) to the range of rows or
+    columns of input ``name`` that they read.
 
-    Return None if any of them may read all of the input.
+    Return None if an output row or column may read all of the input.
     """
     access = call.traits.access(name)
     return RULES[type(access)](call, name, access, axis)
@@ -472,10 +475,11 @@ _shared_needs = lru_cache(maxsize=1024)(_needs_of_rows)
 
 
 def parts_may_be_faster(calls: Sequence[KernelCall], storages: Storages, target: Target) -> bool:
-    """Return whether some call may take fewer cycles in parts than as a whole. False is certain, True is not.
+    """Return False if it is certain that no call takes fewer cycles in parts than as a whole, otherwise True.
 
-    A cascade does not compute unread regions. A convolution whose channels do not fill the pipelines may use them better in parts. A
-    CPU may take fewer instructions for the calls of single images than for those of a batch.
+    Parts may be faster for three reasons. A cascade does not compute regions that no call reads. A convolution whose
+    channels do not fill the pipelines may use them better in parts. A CPU may take fewer instructions for the calls
+    of single images than for those of a batch.
     """
     if target.cpu is not None:
         return True
@@ -489,8 +493,8 @@ def _is_uneven(call: KernelCall, target: Target) -> bool:
 
 
 def _has_unread_region(call: KernelCall, storages: Storages, written: set[str]) -> bool:
-    """Return whether the call leaves some part of an input unread that another call computes. ``written`` has the names
-    of the storages that calls write."""
+    """Return whether the call reads only a part of an input that another call computes. ``written`` has the names of
+    the storages that calls write."""
     for name, view in call.views.items():
         if call.writes(name) or storages.of[view.tensor] not in written:
             continue
@@ -518,8 +522,8 @@ def in_place(storages: Storages, calls: Sequence[KernelCall], chained: bool = Fa
     """Return the storages after in-place assignment: where a call can write its output over an input, the output's
     tensors move to the storage of the input.
 
-    The input must be scratch that only this call reads. The output must have the same size, be no state, and be
-    written only by this call. If the output is a graph output, the shared storage is the graph output instead. With
+    The input must be scratch that only this call reads. The output must have the same size, must not be a state, and
+    must be written only by this call. If it is a graph output, the shared storage becomes this graph output. With
     ``chained``, a call whose input is itself computed in place may compute in place too.
     """
     of, pieces = dict(storages.of), dict(storages.storages)
@@ -585,7 +589,8 @@ def columns_needed(call: KernelCall, span: Span) -> Span:
 
 
 def some_columns(call: KernelCall, span: Span) -> KernelCall:
-    """Return the call that computes only the output columns in ``span``, and whose input view has only the columns that they read.
+    """Return a call that computes only the output columns in ``span``. Its input view has only the columns that these
+    output columns read.
 
     The padding on the left is adjusted to this view. The padding on the right follows from the extents.
     """

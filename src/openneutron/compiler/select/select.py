@@ -29,11 +29,11 @@ from openneutron.targets import Target
 
 
 def share(graph: Graph) -> tuple[Storages, dict[str, list[KernelCall]]]:
-    """Return the storages of a legalized graph, and the copies that graph outputs need, as calls by the name of the
-    copied tensor.
+    """Return the storages (blocks of memory) of a legalized graph, and the calls that copy graph outputs where this
+    is needed, by the name of the copied tensor.
 
-    A view shares the storage of the tensor that it views. A graph output that would share the storage of an input, a
-    state, a constant or an earlier output is copied to a new tensor ``name@position``.
+    A view, such as a reshaped tensor, shares the storage of the tensor that it views. A graph output that would share
+    the storage of an input, a state, a constant or an earlier output is copied to a new tensor ``name@position``.
     """
     of: dict[str, str] = {}
     copies: dict[str, list[KernelCall]] = {}
@@ -81,9 +81,10 @@ def select_node(graph: Graph, node: Node) -> list[KernelCall]:
 
 
 def calls_of_nodes(legal: Graph, known: Mapping[str, list[KernelCall]] = MappingProxyType({})) -> Selection:
-    """Return the storages of a legalized graph, and its kernel calls in execution order, with the copies of outputs and states.
+    """Return the storages of a legalized graph, and its kernel calls in execution order, with the copies of outputs
+    and states.
 
-    ``known`` has the calls of nodes for which they are selected already, by the node's name.
+    ``known`` has the calls of those nodes whose calls are selected already, by the node's name.
     """
     storages, copies = share(legal)
     calls: list[KernelCall] = []
@@ -120,7 +121,8 @@ class Trial:
 
 
 def try_compile(graph: Graph, target: Target | None = None, host_calls: bool = True) -> Refused | Trial:
-    """Run the first stages of ``compile_graph``: return a ``Trial``, or the first node that it would refuse for this target.
+    """Run the first stages of ``compile_graph``. Return a ``Trial``, or the first node that ``compile_graph`` would
+    refuse for this target.
 
     ``host_calls`` is the option of this name.
     """

@@ -184,7 +184,7 @@ _RSQRT_BITS = 20
 def _rsqrt(source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s:
     """Return the table of RSQRT: RsqrtEvalQuantizedInt8 of elementwise.cc.
 
-    LiteRT refuses values below 0; here they get the result of 0.
+    LiteRT refuses inputs below 0. Here they have the same result as 0.
     """
     multiplier, shift = quantize_multiplier(rsqrt_factor(source, result))
     stored = np.full(STORED.size, INT8_MAX, np.int64)
@@ -228,7 +228,7 @@ def _saturated32(x: Ints) -> Ints:
 def _sqrt(source: QuantParams, result: QuantParams, attrs: Attrs) -> Int8s:
     """Return the table of SQRT as in LiteRT 2.3.0: root and quotient are float32, and the quotient is truncated.
 
-    LiteRT refuses values below 0; here they get the result of 0.
+    LiteRT refuses inputs below 0. Here they have the same result as 0.
     """
     real = np.float32(source.scale) * np.maximum(STORED - source.zero_point, 0).astype(np.float32)
     steps = np.trunc(np.sqrt(real) / np.float32(result.scale)).astype(np.int64)
@@ -303,7 +303,7 @@ def _of_float(transform: Callable[[Floats], Floats]) -> Callable[[QuantParams, Q
 def exp_in_float(values: Floats) -> Floats:
     """Return exp of float32 values, computed in double and rounded once.
 
-    The expf of C libraries differs in the last bit for about one value in some hundred.
+    The expf of C libraries differs in the last bit for about one value in a few hundred.
     """
     exact = [math.exp(value) if value < 700 else math.inf for value in values.astype(np.float64)]
     return np.array(exact).astype(np.float32)
@@ -568,7 +568,8 @@ def table_of(
 def _wide_rsqrt(result: QuantParams) -> Transform:
     """Return 1 / sqrt(x) as a function: GenericPrepare of elementwise.cc for RSQRT.
 
-    The result of 0 is the largest output. LiteRT refuses values below 0; here they get the result of 0.
+    For x = 0 the function returns the largest output. LiteRT refuses inputs below 0. Here they have the same result
+    as 0.
     """
     largest = np.float32(_HIGH) * np.float32(result.scale)
 

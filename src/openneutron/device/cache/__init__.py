@@ -85,8 +85,8 @@ def versions(libraries: Iterable[str]) -> list[str]:
 
 
 def add_graph(digest: Digest, graph: Graph) -> None:
-    """Add to the digest all of a graph that a program depends on. The graph's name and the nodes' sources are left out:
-    only messages use them."""
+    """Add to the digest everything in a graph that affects the compiled program. The graph's name and the nodes'
+    sources are left out, since only messages use them."""
     digest.add(repr((graph.inputs, graph.outputs)).encode())
     for state in graph.states:
         initial = None if state.initial is None else state.initial.tobytes()
@@ -184,8 +184,8 @@ _TEMPORARY = re.compile(rf"\.[0-9a-f]{{{files.SHORT}}}\.\w+")
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """The entries in a folder. Files of other names in it are left alone. Temporary files of the cache that are older
-    than ``ABANDONED_SECONDS`` are removed."""
+    """A folder with entries of the cache. Files of other names in it are left alone. Temporary files of the cache
+    that are older than ``ABANDONED_SECONDS`` are removed."""
 
     folder: Path
     limit_bytes: int = LIMIT_BYTES

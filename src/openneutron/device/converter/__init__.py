@@ -53,8 +53,12 @@ class Converter(Protocol):
         not accept, and MissingToolError where the converter is not installed."""
 
     def tried(self, graph: Graph, options: CompileOptions) -> tuple[Refused, ...]:
-        """Return nodes that must leave the graph before the converter can convert the rest of it; empty where it converts
-        the graph. The first stages of this project's compiler (``select.try_compile``) are not repeated."""
+        """Return nodes that must leave the graph before the converter can convert the rest of it. Return an empty
+        tuple if the converter converts the graph.
+
+        The graph has passed the first stages of this project's compiler (``select.try_compile``) already. They are
+        not repeated.
+        """
 
     def convert(
         self,
@@ -97,7 +101,8 @@ class OpenConverter:
         trial: Trial | Prepared | None = None,
     ) -> Conversion:
         """Compile the graph, or take the result from the cache of the running compile. Raises as ``compile_graph``
-        does. With ``kernel_selection``, it also raises InvalidOptionError for a target whose host links no kernels."""
+        does. With ``kernel_selection``, it also raises InvalidOptionError for a target whose host software contains
+        no kernels, so that there is nothing to select."""
 
         if kernel_selection:
             check_target(options.target)
@@ -135,16 +140,16 @@ SAMPLES = 4
 
 
 def refusals(graph: Graph, converts: Converts, converter: str) -> tuple[Refused, ...]:
-    """Return nodes that must leave the graph before the converter can convert the rest of it; empty if it converts
-    the whole graph.
+    """Return nodes that must leave the graph before the converter can convert the rest of it. Return an empty tuple
+    if it converts the whole graph. ``converter`` is the converter's name in the reasons.
 
-    They are the nodes that the converter left outside of the NeutronGraph. If it failed, it is the node that its
-    output names, provided that the converter also refuses this node alone, or else a node that bisection finds. If
-    bisection finds the first node, and the converter also refuses a few other nodes alone (``_converts_any``), all
-    nodes of the graph are returned. ``converter`` is the converter's name in the reasons.
+    If the converter leaves nodes outside of the NeutronGraph, these are returned. If it fails, the result is the node
+    that its output names, provided that it also refuses this node alone. Otherwise bisection finds a node. If this is
+    the first node of the graph, and the converter also refuses each of a few other nodes alone (``_converts_any``),
+    all nodes of the graph are returned.
 
-    For one refused node among n, including the conversions of the parts into which the node divides the graph, the
-    converter is called at most 4 + log2(n) times.
+    To find one refused node among n, the converter is called at most 4 + log2(n) times. This includes the conversions
+    of the parts into which the node divides the graph.
     """
     failure = converts(graph)
     if failure is None:
@@ -179,9 +184,11 @@ def _known(name: str, known: Collection[str]) -> str:
 
 
 def _named(graph: Graph, output: str) -> int | None:
-    """Return the place of the only node that the last line of the output with a name of the graph names: by one of its
-    results, or by LiteRT's name of an operator that no other node has. None where there is no such line, or it names
-    several nodes."""
+    """Return the index of the node that the converter's output names, or None if it names none or several. Only the
+    last line with a name of the graph counts.
+
+    A node is named by one of its results, or by LiteRT's name of its operator if no other node has this operator.
+    """
     by_name: dict[str, set[int]] = {}
     for place, node in enumerate(graph.nodes):
         for name in (*node.outputs, operator_title(node)):
@@ -210,10 +217,10 @@ def _bisected(graph: Graph, failure: Failure, converts: Converts) -> tuple[int, 
 
 
 def _converts_any(graph: Graph, converts: Converts) -> bool:
-    """Return whether the converter converts any of a few single operators: one of each kind apart from the first node's, at most
-    ``SAMPLES``.
+    """Return whether the converter converts at least one of a few nodes alone: the first node of each kind, for at
+    most ``SAMPLES`` kinds other than that of the graph's first node.
 
-    If all nodes are of one kind, the second node is tried.
+    If all nodes are of one kind, only the second node is tried.
     """
     kinds: dict[str, int] = {}
     for place, node in enumerate(graph.nodes[1:], 1):
@@ -224,11 +231,12 @@ def _converts_any(graph: Graph, converts: Converts) -> bool:
 
 
 def owner_of(nodes: Sequence[Node], result: str, known: Collection[str] | Mapping[str, object]) -> str | None:
-    """Return ``result`` if it is known, or else the known tensor that is the fewest nodes away from it, or None if
-    there is none.
+    """Return the known tensor that is the fewest nodes away from ``result``: ``result`` itself if it is known. Return
+    None if there is none.
 
-    Of equally near tensors, results of its readers come before operands of the node that computes it. A result is not
-    known if its node only converts an input or output of a partition, since the model has no such node.
+    Of equally near tensors, results of the nodes that read a tensor come before operands of the node that computes
+    it. A result is not known if its node only converts an input or output of a partition, since the model has no such
+    node.
     """
     front, seen = [result], {result}
     while front:

@@ -73,9 +73,9 @@ class _Answer:
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """The input of one call of NXP's converter. Two questions are equal if their keys are. The key depends on the
-    model, the request, the version of Python, the installed SDK, and ``seconds``, the time after which the call is
-    stopped: a call that was stopped does not answer for a longer one."""
+    """The input of one call of NXP's converter. Questions with equal keys are equal. The key depends on the model,
+    the request, the version of Python, the installed SDK, and ``seconds``, the time after which the call is stopped.
+    Since ``seconds`` is in the key, a call that was stopped does not answer a question with a longer time."""
 
     key: str
     model: bytes = field(compare=False, repr=False)
@@ -285,8 +285,8 @@ def _asked(question: _Question) -> _Answer:
 
 
 def _run(folder: Path, output: IO[bytes], seconds: int) -> int | None:
-    """Run the child process in ``folder``, and at its end kill the processes that it has left running. Return its
-    exit code; None where it was stopped because it took longer than ``seconds``."""
+    """Run the child process in ``folder``. When it ends, kill the processes that it has left running. Return its exit
+    code, or None if it was stopped because it took longer than ``seconds``."""
     child = subprocess.Popen(
         [sys.executable, "-P", str(CHILD), str(folder)],
         cwd=folder,

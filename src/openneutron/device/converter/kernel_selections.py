@@ -39,8 +39,8 @@ def check_target(name: str) -> None:
 
 
 def check(path: Path, converter: str, target: str) -> None:
-    """Raise InvalidOptionError where no selection can be written: the path does not name a C file, the converter is
-    NXP's, or the target uses no selection."""
+    """Raise InvalidOptionError where no kernel selection (a C file that registers the needed kernels) can be written:
+    the path does not name a C file, the converter is NXP's, or the target uses no selection."""
     check_target(target)
     if converter == EIQ:
         raise InvalidOptionError(

@@ -212,8 +212,9 @@ def names() -> tuple[str, ...]:
 
 @cache
 def get(name: str) -> Release:
-    """Return a release by its name. If ``name`` has only the first numbers of names, the newest of these releases is
-    returned: 3.1.3 for 3.1. Raises InvalidOptionError where no release has such a name."""
+    """Return a release by its name. ``name`` can also be the beginning of a name: the newest release that begins with
+    these numbers is then returned, such as 3.1.3 for 3.1. Raises InvalidOptionError where no release has such a name.
+    """
     fits = [each for each in names() if each == name or each.startswith(f"{name}.")]
     if not fits:
         raise InvalidOptionError(

@@ -284,9 +284,9 @@ PROCESSED = ("pixel_values", "input_values", "input_features")
 
 
 def as_array(value: Any) -> np.ndarray:
-    """Return a value as an array. The value is a tensor, an array, a number, or nested lists of numbers with rows of
-    equal lengths. It can also be the result of a Hugging Face processor: a dict with a name of PROCESSED or with a
-    single entry, or a list of one item.
+    """Return a value as an array. The value is a tensor, an array, a number, or nested lists of numbers with rows of equal lengths. It
+    can also be the result of a Hugging Face processor: a dict with a single entry or with a key of ``PROCESSED``, whose value is taken,
+    or a list of one item.
 
     Raises UnusableError for anything else.
     """
@@ -415,7 +415,8 @@ def source(
     limit: int | None = None,
     option: str = "--calibration",
 ) -> Source:
-    """Return the samples of a source for a model's inputs. Headers of files are read here, samples when they are asked for.
+    """Return the samples of a source for a model's inputs. This call reads only the headers of files. A sample is read when it is asked
+    for.
 
     Args:
         given: A path or ``file.py:loader`` as text; or a loader itself: a PyTorch Dataset or DataLoader, or any iterable of items.
@@ -721,9 +722,8 @@ def _mono(values: np.ndarray) -> np.ndarray:
 
 
 def in_colors(given: Any, preprocess: Any, color: str) -> Any:
-    """Return the preprocessing with a step ``color`` in front, if ``color`` is not ``rgb``, the source is a folder of
-    pictures, and the preprocessing is None or a text of steps without a color. Otherwise the preprocessing is
-    returned unchanged."""
+    """Return the preprocessing with a step ``color`` in front. Return it unchanged if ``color`` is ``rgb``, if the source is not a folder
+    of pictures, or if the preprocessing is a function or already states a color. None stands for a preprocessing without steps."""
     if (
         color == COLORS[0]
         or callable(preprocess)
@@ -740,8 +740,8 @@ def in_colors(given: Any, preprocess: Any, color: str) -> Any:
 
 
 def _is_dataset(given: Any) -> bool:
-    """Return whether items can only be read by their places, as those of PyTorch's Dataset. A list does not count: it
-    is a loader, whose items may be batches."""
+    """Return whether ``given`` is a dataset like PyTorch's ``Dataset``: its items are read by index, and it can't be iterated. A list is
+    no dataset in this sense but a loader, whose items may be batches."""
     return hasattr(given, "__getitem__") and hasattr(given, "__len__") and not hasattr(given, "__iter__")
 
 
@@ -757,8 +757,8 @@ def _classes(given: Any) -> tuple[str, ...]:
 
 
 def _once(given: Iterable[Any], option: str) -> Callable[[], Iterable[Any]]:
-    """Return a function that returns the iterable. For an iterator its second call raises InvalidOptionError, since an
-    iterator can't begin again."""
+    """Return a function that returns the iterable ``given``. If ``given`` is an iterator, a second call of the function raises
+    InvalidOptionError, since an iterator can't begin again."""
     begun: list[bool] = []
 
     def begin() -> Iterable[Any]:

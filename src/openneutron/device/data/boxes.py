@@ -26,8 +26,8 @@ Labelled = tuple[tuple[str, ...], list[tuple[Path, Boxes]]]
 
 
 def labelled(path: Path, option: str) -> Labelled | None:
-    """Return the class names, and the pictures with their labelled objects, of a folder with COCO's annotations, of
-    such a file, or of a data.yaml; None for anything else.
+    """Return the class names, and the pictures with their labelled objects. ``path`` is a folder with COCO's
+    annotations, a file of such annotations, or a data.yaml. Return None for anything else.
 
     The annotations of a folder are a ``.json`` in it or in its folder ``annotations``. If there are several, the only
     one whose name begins with ``instances`` is read. Raises InvalidOptionError where it is unclear which one to read,

@@ -199,8 +199,8 @@ class SoundSteps:
 
     @classmethod
     def of(cls, steps: Preprocess, wanted: ModelInput, rate: int | None, option: str) -> SoundSteps:
-        """Return the steps. Raises InvalidOptionError where the model's input is no sound, or where mean, std or
-        color don't fit its channels."""
+        """Return ``steps`` as the steps for this model input. Raises InvalidOptionError where the model's input is no
+        sound, or where mean, std or color don't fit its channels."""
         if len(wanted.shape) not in (2, 3) or wanted.shape[0] != 1:
             raise InvalidOptionError(
                 f"{option}: WAV files are for a model that takes [1, values] or [1, channels, values]; this one takes {wanted}. Give a "

@@ -132,8 +132,8 @@ class Reader(Protocol):
         ...
 
     def read(self, places: Sequence[int] | None) -> Iterator[Sample]:
-        """Yield the samples at these places, which ascend; all samples for None. A place after the last sample yields
-        nothing.
+        """Yield the samples at these places, which are in ascending order. Yield all samples if ``places`` is None. A
+        place after the last sample yields nothing.
 
         Raises InvalidOptionError for a sample that can't be read or does not fit the model.
         """
@@ -193,9 +193,9 @@ class Source:
         return found
 
     def limited(self, limit: int | None) -> Source:
-        """Return a source of at most ``limit`` samples, evenly spread over all samples; class folders are then
-        represented about in proportion to their sizes. Where the number of samples is unknown, take the first ones.
-        Without a limit, or with no more samples than the limit, the same source is returned."""
+        """Return a source of at most ``limit`` samples, evenly spread over all samples. Each class folder then has
+        about the same share of the samples as before. If the number of samples is unknown, the result has the first
+        ones. If there is no limit, or are no more samples than the limit, the same source is returned."""
         total = self.count
         if limit is None or (total is not None and total <= limit):
             return self
@@ -294,8 +294,9 @@ def fitted(values: np.ndarray, wanted: ModelInput) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
-    """Samples that are stored together. ``parts`` has a file, or an array in memory, for each of the model's inputs.
-    ``name`` is the name of the samples, and ``title`` the one for messages."""
+    """One or several samples that are stored together. ``parts`` has a file, or an array in memory, for each of the
+    model's inputs. ``name`` is the name from which the samples get theirs, and ``title`` the name of the batch in
+    messages about files that can't be used."""
 
     name: str
     title: str
@@ -425,8 +426,8 @@ def open_archive(path: Path, inputs: Sequence[ModelInput], option: str) -> Array
 def open_files(
     folder: Path, files: Sequence[tuple[Path, Label]], inputs: Sequence[ModelInput], option: str
 ) -> ArrayReader:
-    """Return a reader of ``.npy`` files with their labels. If ``folder`` has a ``labels.npy``, it has the labels of all
-    samples.
+    """Return a reader of ``.npy`` files with their labels. If ``folder`` has a ``labels.npy``, the labels of all
+    samples are read from this file.
 
     Raises InvalidOptionError where a file of a sample is absent, or files don't fit the model.
     """

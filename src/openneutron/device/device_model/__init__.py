@@ -51,9 +51,9 @@ class Counts(Structure):
 
     @property
     def violations(self) -> int:
-        """Return the number of violations of cache maintenance: ranges that the NPU did not read as the CPU wrote
-        them, results that share cache lines with bytes that the CPU wrote and did not clean, and ranges in a call
-        that are not those of the header."""
+        """Return the number of violations of cache maintenance, of three kinds. The NPU read bytes that the CPU wrote
+        but did not clean from its cache. A result shares cache lines with bytes that the CPU wrote and did not clean.
+        A call states other ranges than the job's header."""
         return int(self.not_cleaned + self.shared_lines + self.wrong_ranges)
 
 

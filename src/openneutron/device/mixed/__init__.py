@@ -105,8 +105,9 @@ class CompiledFile:
         return {part_name(index): part.program for index, part in enumerate(self.parts)}
 
     def intermediates(self) -> dict[str, bytes]:
-        """Return each partition as a stock ``.tflite``, and as a listing of its program or as the converted ``.tflite``,
-        by file name. With ``fold_quantize`` the stock ``.tflite`` is the folded one, whose bytes the program computes."""
+        """Return two files for each partition, by file name. One is the partition as a stock ``.tflite``. The other
+        is a listing of its program, or the converted ``.tflite`` if another converter compiled it. With
+        ``fold_quantize`` the stock ``.tflite`` is the folded one, whose results the program computes byte for byte."""
         made = {}
         if self.converted:
             for index, (partition, conversion) in enumerate(

@@ -65,11 +65,11 @@ class Times:
 
 
 class FileSimulator:
-    """A ``.tflite`` file, ready to run.
+    """A ``.tflite`` file, ready to run. Operators outside of the NeutronGraphs run in LiteRT's interpreter, those
+    before and after a NeutronGraph in separate interpreters.
 
-    Raises InvalidModelError where the file is damaged, or where operators that share variables or tables are both
-    before and after a NeutronGraph: each part of the file runs in an interpreter of its own. Raises
-    InvalidProgramError or DriverError where a NeutronGraph in the file is damaged.
+    Raises InvalidModelError where the file is damaged, or where such separate operators share variables or tables.
+    Raises InvalidProgramError or DriverError where a NeutronGraph in the file is damaged.
     """
 
     def __init__(self, data: bytes | Path) -> None:

@@ -117,10 +117,11 @@ def _fixed(model: LiteRTModel) -> list[int]:
 
 
 def _ends(model: LiteRTModel, fixed: Iterable[int]) -> list[str]:
-    """Return the results of the operators at the indices ``fixed`` that become constants.
+    """Return the names of the tensors that become constants: results of the operators at the indices ``fixed``, which
+    are folded.
 
-    The file returns such a result, or an operator that is not folded reads it. It has a type that the NPU reads, and its size is worth
-    storing.
+    Such a result is an output of the file, or an operator that is not folded reads it. It has a type that the NPU
+    reads, and its size is worth storing.
     """
     graph = model.graph
     inside = set(fixed)
@@ -207,10 +208,12 @@ class Island:
 
 
 def with_tables(model: LiteRTModel, excluded: Collection[str] = ()) -> LiteRTModel:
-    """Return the model with a lookup table in place of each island. An island with a boolean source becomes a SELECT_V2.
+    """Return the model with a lookup table in place of each island (pointwise operators whose result depends on one
+    8-bit or boolean tensor). An island with a boolean source becomes a SELECT_V2.
 
-    Operators whose results are no longer read are removed. ``excluded`` has names of operators and tensors: operators with such a name or
-    output stay. The same model is returned if there are no islands, or if LiteRT, in a child process, can't run them.
+    Operators whose results are no longer read are removed. ``excluded`` has names of operators and tensors: an
+    operator stays if its name or its output is in it. The same model is returned if there are no islands, or if
+    LiteRT, in a child process, can't run them.
     """
     islands = list(_islands(model, frozenset(excluded)))
     if not islands:
@@ -263,11 +266,11 @@ def _islands(model: LiteRTModel, excluded: frozenset[str]) -> Iterator[Island]:
 def _origin(
     graph: Graph, node: Node, kind: str, found: Mapping[str, _Origin], before: Mapping[str, _Origin]
 ) -> _Origin | None:
-    """Return the origin of a node's result, or None if more than one tensor, or elements at other indices, determine
-    the result.
+    """Return the origin of a node's result: the tensor that alone determines each element of the result by the
+    element at the same index. Return None if there is no such tensor, unless the result depends only on constants.
 
     ``found`` has the origins of tensors inside islands (types ``IN_FLOAT``). ``before`` has the origins of stored
-    tensors that another stored tensor determines.
+    tensors that are computed from another stored tensor.
     """
     reads_stored = graph[node.name].dtype in EIGHT_BITS or kind in ("DEQUANTIZE", "CAST")
     sources: dict[str, None] = {}
@@ -292,10 +295,11 @@ def _origin(
 
 
 def _common(sources: Sequence[str], before: Mapping[str, _Origin]) -> _Origin | None:
-    """Return the nearest stored tensor that determines all tensors of ``sources``, as their common origin, or None if there is none.
+    """Return the nearest stored tensor from which all tensors of ``sources`` are computed element by element, as
+    their common origin. Return None if there is none.
 
-    Example: Softsign is the float quotient of an int8 tensor and of (its magnitude + 1), which is int8 too. The first tensor determines
-    both.
+    Example: Softsign is the float quotient of an int8 tensor x and of |x| + 1, which is int8 too. The tensor x
+    determines both.
     """
     lines = []
     for name in sources:
@@ -366,7 +370,8 @@ def _alone(model: LiteRTModel, island: Island) -> bytes:
 
 
 def _extents(graph: Graph, island: Island) -> dict[str, int]:
-    """Return the number of elements of an island's source and of each tensor in the island, in a run for all stored values of the source.
+    """Return the number of elements of an island's source and of each tensor in the island, by name, for the run that
+    computes the island's table. The source then has each of its stored values once.
 
     The number is 1 for a tensor that depends only on constants.
     """

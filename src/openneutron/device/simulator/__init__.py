@@ -179,7 +179,8 @@ def thread_count(wanted: int | None = None) -> int:
 
 @contextmanager
 def shared_by(threads: int | None) -> Iterator[None]:
-    """Let this number of threads compute each kernel call of the programs that are loaded inside; None: as outside.
+    """Let ``threads`` threads compute each kernel call of the programs that are loaded in the ``with`` block. With
+    None the number stays as outside of the block.
 
     Raises InvalidOptionError as ``thread_count`` does.
     """
@@ -420,7 +421,8 @@ class Simulator:
         return self.memory_used(inputs)[0]
 
     def memory_used(self, inputs: Sequence[np.ndarray]) -> tuple[int, int]:
-        """Return the size of scratch and of the prefetch buffer up to the last byte that a run writes; 0 for none.
+        """Return how many bytes of the scratch and of the prefetch buffer a run uses: the size of each up to the last
+        byte that is written, or 0 if none is.
 
         The program runs twice, on memory filled with two different patterns. A byte counts as written if it differs
         from the pattern after either run: a value that equals one pattern differs from the other.

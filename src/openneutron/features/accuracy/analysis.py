@@ -61,9 +61,9 @@ class Analysis:
         return made
 
     def add(self, call: ModelInputs, sample: Sample | None = None) -> None:
-        """Run one sample, and add its signal and noise to the sums. The sample is run in float, layer by layer with
-        the float inputs of each layer, and as in the compiled program. For the first ``RESULT_SAMPLES`` samples, the
-        results are also computed for each layer with only this layer quantized.
+        """Run one sample, and add its signal and noise to the sums. The sample is run in three ways: in float, with
+        each layer quantized alone on its float inputs, and as in the compiled program. For the first
+        ``RESULT_SAMPLES`` samples, the noise of each layer alone is also followed to the model's results.
 
         ``sample`` is passed to the metric. Raises InvalidOptionError if the metric does not accept the sample.
         """
@@ -124,10 +124,11 @@ def analysed(
     metric: Metric | None = None,
 ) -> AccuracyReport:
     """Return the accuracy of all layers over the samples. ``total`` is the number of samples, for the display of
-    progress. Without ``metric``, the default metric for the first sample's label is measured; without a label, none.
+    progress. If ``metric`` is None, the label of the first sample decides which metric is measured. If this sample
+    has no label, no metric is measured.
 
-    An interrupt ends the analysis; the report then covers the samples before it. An interrupt in the first sample is
-    raised as KeyboardInterrupt.
+    An interrupt ends the analysis, and the report then covers the samples before it. An interrupt in the first sample
+    is raised as KeyboardInterrupt.
     """
     analysis = Analysis(lanes)
     complete = True
@@ -226,8 +227,8 @@ def difference(real: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
 def rows(
     layers: Sequence[Layer], sums: Mapping[Any, Sums], on_npu: set[Any], signal: float
 ) -> tuple[LayerAccuracy, ...]:
-    """Return the accuracy of the layers, the layer with the most noise at the model's results first. ``signal`` is the
-    signal of the results over the samples of ``Sums.at_results``."""
+    """Return the accuracy of the layers, the layer with the most noise at the model's results first. ``signal`` is
+    the sum of squares of the model's float results over the first ``RESULT_SAMPLES`` samples."""
     whole = sum(found.at_results for found in sums.values())
     made = []
     for layer in layers:
@@ -268,9 +269,10 @@ MOST_CHANNELS, MOST_GROUPS = 128, 4
 
 
 def measured(real: GraphModule, quantized: GraphModule, samples: Sequence[ModelInputs]) -> tuple[OutputAccuracy, ...]:
-    """Return the accuracy of the float results of a quantized module against its float twin, on the first samples.
+    """Return the accuracy of each floating-point result of a quantized module against its float twin, on the first
+    samples.
 
-    The tuple is empty without samples, and if the quantized module fails on a sample; for example, an index that is
+    The tuple is empty without samples, and if the quantized module fails on a sample. For example, an index that is
     computed from quantized values may be outside of its table. Each sample begins with the present state of the
     modules, which is not changed.
     """
@@ -340,9 +342,9 @@ Pairs = Sequence[tuple[torch.Tensor, torch.Tensor]]
 
 
 def _parts_of(node: Node, pairs: Pairs) -> tuple[PartAccuracy, ...]:
-    """Return the accuracy of each operand if a concatenation computes the result. Otherwise return that of groups of
-    channels with different ranges. The tuple is empty if there are no such parts, or more than ``MOST_PARTS``
-    operands."""
+    """Return the accuracy of each part of a result. If a concatenation computes the result, the parts are its
+    operands. Otherwise they are groups of channels with different ranges. The tuple is empty if there are no such
+    parts, or more than ``MOST_PARTS`` operands."""
     value = node.meta.get("val")
     if not isinstance(value, torch.Tensor) or list(pairs[0][0].shape) != list(value.shape):
         return ()
@@ -368,7 +370,8 @@ def _labelled(tree: Tree) -> tuple[list[str], torch.Tensor]:
     """Return the names of the parts of a result, and a tensor with the number of the part of each element.
 
     The parts are the operands of the outermost concatenation. If each operand is itself a concatenation of the same
-    kinds of parts, such as the boxes and scores of each level of a detector, these inner parts are the parts.
+    kinds of values, such as the boxes and scores of each level of a detector, the parts are these kinds: all boxes
+    and all scores.
     """
     if isinstance(tree, Moved):
         names, labels = _labelled(tree.inner)
@@ -427,9 +430,9 @@ def _of_channels(pairs: Pairs) -> Iterator[PartAccuracy]:
 
 
 def _groups(channels: Sequence[Seen]) -> list[tuple[int, int]]:
-    """Return groups of neighbouring channels that can share one scale, each as its first channel and the channel after
-    its last. It is one group if all channels can share a scale. The search stops after more than ``MOST_GROUPS``
-    groups."""
+    """Return groups of neighbouring channels that can share one scale. Each group is its first channel and the
+    channel after its last. There is one group if all channels can share a scale. The search ends with the first group
+    above ``MOST_GROUPS``, so that the last channels may be missing."""
     if is_alike(channels):
         return [(0, len(channels))]
     groups = [(0, 1)]

@@ -64,8 +64,8 @@ def agreement(pairs: Sequence[tuple[Tensor, Tensor]], confidence: float) -> BoxA
 
     Each pair has the boxes of the float model and of the quantized model in one picture: tensors [boxes, 6 or more]
     with corners, score and class, sorted by falling score. Only boxes with scores above ``confidence`` are compared.
-    In this order, each box of the quantized model is matched with the unmatched float box of its class that overlaps
-    it most, if the overlap is at least ``MATCHED``.
+    The boxes of the quantized model are matched one by one, the highest score first. A box is matched with the float
+    box of its class that overlaps it most and is still unmatched, if the overlap is at least ``MATCHED``.
     """
     overlaps: list[float] = []
     one_best, two_best = (
@@ -94,8 +94,9 @@ def finds_boxes(model: object) -> bool:
 
 
 def boxes_agreement(model: Staged, heads: Iterable[tuple[Any, Any]]) -> BoxAgreement:
-    """Return the agreement of the boxes that ``model.later`` computes from raw heads. Each pair has the heads of the float network and of the
-    quantized network for one picture."""
+    """Return the agreement of the boxes of a float and a quantized detector. Each pair in ``heads`` has the raw
+    outputs of the float network and of the quantized network for one picture. ``model.later`` computes the boxes from
+    these outputs."""
     assert isinstance(model.later, nn.Module)
     pairs = []
     with torch.no_grad():

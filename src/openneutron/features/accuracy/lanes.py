@@ -159,8 +159,9 @@ class Lanes:
         return results(self.twins.real, {node: real[node.name] for node in nodes})
 
     def with_noise(self, real: Mapping[str, Any], layer: Layer, noise: torch.Tensor) -> list[torch.Tensor]:
-        """Return the results of the float module in the run of ``real``, with ``noise`` added to the result of one
-        layer. Only nodes that depend on this result are computed again."""
+        """Return the results that the float module has if ``noise`` is added to the result of one layer. ``real`` has
+        the values of a run without the noise, by node name. Only nodes that depend on the layer's result are computed
+        again."""
         name = layer.source.name
         changed: dict[str, Any] = {name: real[name] + noise}
         with torch.no_grad():
@@ -172,11 +173,12 @@ class Lanes:
         return self.float_results({**real, **changed})
 
     def alone(self, real: Mapping[str, Any], state: State) -> Iterator[tuple[Layer, torch.Tensor, torch.Tensor]]:
-        """Yield each layer with two results of it, both computed from its float inputs after quantization: the result of the quantized layer,
-        and the result of the float layer.
+        """Yield each layer with two results: that of the quantized layer and that of the float layer. Both are
+        computed from the same inputs, the float model's values after quantization.
 
-        The difference of the results is the noise of the layer itself. A layer that only moves values has no noise. ``state`` is the state of
-        the float module before the run.
+        The difference of the results is the noise of the layer itself. A layer that only moves values has no such
+        noise. ``real`` has the values of the float module in a run by node name, and ``state`` is its state before
+        this run.
         """
         by_quantize = {layer.quantize: layer for layer in self.layers}
         quantized = self.twins.quantized
@@ -242,8 +244,8 @@ def _dequantized(quantize: Node, stored: torch.Tensor) -> torch.Tensor:
 def _plan(
     quantized: GraphModule, parts: Sequence[Observed], constants: Values, layers: Sequence[Layer]
 ) -> tuple[Node | Observed, ...]:
-    """Return the nodes and partitions to run for the values of all layers, results and new states, in an order of
-    execution. The nodes inside a partition are replaced by the partition."""
+    """Return what to run for the values of all layers, the results and the new values of buffers, in an order of
+    execution. A partition stands for all nodes inside it. Constants are left out."""
     inside = {place.quantize: part for part in parts for place in part.places}
 
     def sources(item: Any) -> list[Any]:

@@ -45,10 +45,10 @@ class Place:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Observed:
-    """A partition that is compiled so that its inner tensors can be read. ``sources`` are the nodes of its inputs:
-    ``quantize`` nodes, or nodes that compute integers or booleans. ``channels_last`` states for each input whether
-    the partition expects it in channels-last order. ``programs`` have simulators with the tensors that each
-    returns."""
+    """A partition that is compiled so that its inner tensors, ``places``, can be read. ``sources`` are the nodes of
+    its inputs: ``quantize`` nodes, or nodes that compute integers or booleans. ``channels_last`` states for each
+    input whether the partition expects it in channels-last order. ``programs`` has a simulator for each compiled
+    program, with the tensors that the program returns."""
 
     sources: tuple[Node, ...]
     channels_last: tuple[bool, ...]
@@ -81,8 +81,9 @@ def _arranged(stored: np.ndarray, value: Value) -> torch.Tensor:
 def observed(
     partitions: Iterable[CompiledPartition], quantized: GraphModule, inputs: ModelInputs, target: Target
 ) -> list[Observed]:
-    """Return the partitions whose tensors can be read, compiled for this. A partition is left out if it is unclear
-    which nodes its inputs are, or if no tensor of it is known as a node; PyTorch computes its values."""
+    """Compile partitions again so that their inner tensors can be read, and return them. A partition is left out if
+    it is unclear which nodes compute its inputs, or if none of its tensors belongs to a known node. PyTorch computes
+    the values of such a partition."""
     partitions = list(partitions)
     names = _names(quantized, inputs)
     places = _places(partitions, quantized, names)
@@ -103,8 +104,8 @@ def lowered_of(part: CompiledPartition) -> Lowered:
 
 
 def _names(quantized: GraphModule, inputs: ModelInputs) -> Mapping[str, Node]:
-    """Return the nodes of the module by their names in the program that is compiled. The mapping is empty if the two
-    have different operators or inputs."""
+    """Return the nodes of the module by the names that they have in the program that is compiled. The mapping is
+    empty if module and program have different operators or inputs."""
     program = lifted(quantized, inputs)
     if program is None:
         return {}
@@ -325,8 +326,8 @@ def layers_of(quantized: GraphModule) -> list[Layer]:
 
 
 def _lead(source: Node) -> Node:
-    """Return the operator with constant weights whose result reaches ``source`` through operators of one operand;
-    ``source`` itself otherwise."""
+    """Return the operator with constant weights that computes ``source``, possibly followed by operators with a
+    single operand, such as an activation function. Return ``source`` itself if there is none."""
     node = source
     while node.op == "call_function" and not is_dequantize(node):
         operands = node.all_input_nodes

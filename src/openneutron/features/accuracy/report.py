@@ -195,9 +195,10 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A measure that was chosen, with the ratios at the model's results before and after it, in dB. The ratios are
-    those of PyTorch's arithmetic, not those of the NPU as in RepairReport. ``cost`` is the cost of the model with
-    this and all earlier measures; None for a measure that costs nothing at run time."""
+    """A change of the quantization options that the search has chosen. ``before_db`` and ``after_db`` are the
+    signal-to-noise ratios at the model's results before and after it. PyTorch computes them, whereas those of
+    RepairReport are measured on the simulated NPU. ``cost`` is the cost of the model with this and all earlier
+    changes; None for a change that costs nothing at run time."""
 
     measure: str
     before_db: float
@@ -207,11 +208,12 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True)
 class RepairReport:
-    """The measures that reach a target, or come as near as possible. ``quantization`` has the entries of the
-    quantization file.
+    """The result of a search for measures, which are changes of the quantization options. ``chosen`` has the measures
+    that reach the ratio ``target_db``, or come as near as possible. ``quantization`` has the entries of the
+    quantization file with all of them.
 
-    ``before_db`` and ``after_db`` are the ratios on the NPU without and with the measures. ``tried`` is the number of
-    sets of measures that were tried. ``complete`` is False if the search was interrupted.
+    ``before_db`` and ``after_db`` are the ratios of signal to noise on the NPU without and with the measures.
+    ``tried`` is the number of sets of measures that were tried. ``complete`` is False if the search was interrupted.
     """
 
     model: str

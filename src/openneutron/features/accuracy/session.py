@@ -64,8 +64,8 @@ NOISELESS_DB = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A measure: field ``field`` of the quantization options gets ``value``. ``words`` describes it. ``is_free`` states
-    that it costs nothing at run time."""
+    """A change of the quantization options that may reduce noise: field ``field`` gets ``value``, or one more entry
+    if the field is a list. ``words`` describes it. ``is_free`` states that it costs nothing at run time."""
 
     words: str
     field: str
@@ -128,9 +128,9 @@ class Search:
         return known
 
     def run(self) -> float:
-        """Choose measures until the target is reached or no measure gains enough. If the target is reached, measures
-        without which it is reached too are removed again, the last ones first. Return the ratio with the chosen
-        measures, in dB."""
+        """Choose measures until the target is reached or no measure gains enough. Return the ratio with the chosen
+        measures, in dB. If the target is reached, the measures are then checked, the last one first, and each one
+        that the target does not need is removed."""
         now = self.ratio(self.options())
         for candidates in (self._free, self._observers, self._wide, self._float):
             while now < self.target_db:
@@ -209,8 +209,8 @@ def _ratio(both: Twins, calls: Sequence[ModelInputs]) -> float:
 
 def repaired(asked: Session, calls: Sequence[ModelInputs], target_db: float, journal: Path | None) -> RepairReport:
     """Return the report of a search for measures with these samples. ``journal`` is a file from which an interrupted
-    search continues, and which is deleted when the search completes; None for none. An interrupt during the search
-    ends it, and the report has the best measures until then."""
+    search continues, and which is deleted when the search completes; None if there is no such file. An interrupt ends
+    the search, and the report has the measures chosen until then."""
     settings = repr(
         (sorted(asked.request.quantization.to_file().items()), asked.request.delegation, asked.request.options.target)
     )
@@ -446,8 +446,8 @@ def compiled(both: Twins, asked: Session) -> Any:
 
 
 def lanes(both: Twins, program: Any) -> Lanes:
-    """Return lanes for twins. ``program`` is the compiled model, whose partitions are compiled again so that their
-    inner tensors can be read."""
+    """Return a quantized module and its float twin, prepared to run samples. ``program`` is the compiled model. Its
+    partitions are compiled again so that their inner tensors can be read."""
     with suppressed(), step("Keeping all tensors"):
         return Lanes.of(both, observed(program.partitions, both.quantized, both.inputs, program.target))
 
@@ -475,8 +475,9 @@ def report(asked: Session, data: Any, metric: Metric | None = None) -> AccuracyR
 
 
 def repair(asked: Session, data: Any, target_db: float, journal: Path | None) -> RepairReport:
-    """Search measures that reach a target on ``data``, or on the calibration samples if it is None. Return the report
-    of the search. Raises InvalidModelError for a model that is quantized already."""
+    """Search for quantization options that reach a signal-to-noise ratio of ``target_db`` on ``data``, or on the
+    calibration samples if it is None. Return the report of the search. Raises InvalidModelError for a model that is
+    quantized already."""
 
     if asked.is_quantized:
         raise InvalidModelError(

@@ -43,8 +43,9 @@ K_INT4 = (64, *sorted(jobs.FIRMWARE_3_1_1.right | jobs.FIRMWARE_3_1_1.wrong))
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A matrix product of an [m, k] and an [n, k] operand, with exact int32 results. ``group`` is the number of columns in a group of int4
-    weights; 0 for int8 weights."""
+    """A matrix product of an [m, k] and an [n, k] operand, with exact int32 results. ``kind`` is the layout of the
+    weights and the type of the left operand. ``group`` is the number of columns in a group of int4 weights; 0 for
+    int8 weights."""
 
     kind: int
     m: int
@@ -60,8 +61,9 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Rescale:
-    """A product of zeros, whose result i is the bias ``first + i * step`` multiplied by ``factor``. It shows how the
-    NPU rounds. ``factor`` has the encoding of a job (``neutron_jobs.factor``)."""
+    """A product of zeros, which shows how the NPU rounds: result i is the bias ``first + i * step``, multiplied by
+    ``factor``. ``result_bytes`` is the size of a result. ``factor`` has the encoding of a job
+    (``neutron_jobs.factor``)."""
 
     kind: int
     result_bytes: int

@@ -48,8 +48,8 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Rescaling:
-    """The rounding, zero point and saturation of results of one size, by the names of the hypothesis that fits. All
-    three are None if no hypothesis fits all of the board's results.
+    """How the NPU makes results of one size from int32 sums. ``rounding``, ``zero_point`` and ``saturation`` name the
+    hypothesis that fits all of the board's results. All three are None if no hypothesis fits all.
 
     ``nearest`` is the rounding of the hypothesis that the fewest results contradict. ``differences`` has the number
     of results for each difference from this hypothesis. Differences beyond -2 and 2 count as -2 and 2.
@@ -75,8 +75,9 @@ class Times:
 class Findings:
     """The findings of a board's check.
 
-    ``form`` is the release whose jobs gave right results with int8 weights, ``int4_form`` with int4 weights; None if none did. ``rescaled`` has
-    the rescaling of results with 1 byte and with 4 bytes.
+    ``form`` names the release of NXP's driver whose kind of jobs gave right results with int8 weights, and
+    ``int4_form`` with int4 weights. It is None if no kind did. ``rescaled`` has the findings about rounding for
+    results of 1 byte and of 4 bytes.
     """
 
     kernel: str
@@ -102,9 +103,10 @@ class Findings:
 
 
 def read_findings(path: Path) -> Findings:
-    """Return the findings in the JSON file of a board's check. Raises InvalidOptionError if the file has another form.
+    """Return the findings in the JSON file that a board's check wrote. If a job did not return and the file is
+    therefore incomplete, the findings are those of the jobs before it.
 
-    If the file is incomplete because a job did not return, the findings are those of the jobs before it.
+    Raises InvalidOptionError if the file is no such file, or of another version.
     """
     text = content(path).decode(errors="replace")
     given, is_cut = _parsed(text)

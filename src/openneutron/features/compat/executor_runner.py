@@ -75,8 +75,8 @@ class _Input:
     order: tuple[int, ...]
 
     def read(self, path: Path) -> np.ndarray:
-        """Return the values of a file, which has them in memory order, in the shape of the input. A float input may be
-        stored as uint8. Raises InvalidOptionError where the file has another size."""
+        """Return the values in a file, in the shape of the input. The file has the values in memory order. A file for
+        a float input may have one uint8 for each value. Raises InvalidOptionError where the file has another size."""
         data, count = path.read_bytes(), math.prod(self.shape)
         if len(data) == count and self.dtype == np.float32:
             values = np.frombuffer(data, np.uint8).astype(np.float32)

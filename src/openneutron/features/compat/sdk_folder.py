@@ -111,8 +111,8 @@ def contents() -> dict[str, bytes]:
 
 
 def lay_out(folder: Path, library: bool = True) -> list[Path]:
-    """Write the folder and return the paths of its files. With ``library``, also compile ``libNeutronDriver.a``, which
-    requires a C compiler.
+    """Write the folder that stands in for an installed SDK, and return the paths of its files. With ``library``, also
+    compile ``libNeutronDriver.a``, which requires a C compiler.
 
     Raises InvalidOptionError where the folder is not empty or can't be written, and MissingToolError without a
     compiler.

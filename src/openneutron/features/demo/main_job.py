@@ -122,7 +122,8 @@ class Outcome:
 
 def run(qat: bool, progress: Progress) -> Outcome:
     """Train, compile and run the network, and return the outcome. With ``qat``, the network is then trained further
-    with its quantization simulated, and the outcome has the program of that training."""
+    with its quantization simulated, compiled and run again. The outcome then has the second program, and the classes
+    found by both."""
     torch.manual_seed(SEED)
     data = load(SEED)
     model = CifarNet()

@@ -195,11 +195,15 @@ class Detector:
         names: The class names by number.
         height: The height of the network's input in pixels.
         width: Its width.
-        points: The numbers of keypoints and of values of each; None for other tasks than ``pose``.
-        has_boxes: The results are detections after a suppression or of an end-to-end network, float32[1, n, 6 + others]: a box, its
-            score, its class, and the mask's coefficients, keypoints or the angle. Otherwise they are float32[1, 4 + classes + others, anchors]: the
-            centre, width and height of a box for each anchor, the score of each class, and the others.
-        is_relative: Coordinates are shares of the input's size, as in Ultralytics' int8 ``.tflite``; otherwise they are pixels.
+        points: The number of keypoints, and the number of values of each keypoint; None for other tasks than
+            ``pose``.
+        has_boxes: Whether the network's results are final detections, after non-maximum suppression or from an
+            end-to-end network. Detections are float32[1, n, 6 + others]: a box, its score, its class, and the others,
+            which are the mask's coefficients, the keypoints or the angle. Other results are float32[1, 4 + classes +
+            others, anchors]: for each anchor the centre, width and height of a box, the score of each class, and the
+            others.
+        is_relative: Whether coordinates are shares of the input's size, as in Ultralytics' int8 ``.tflite``.
+            Otherwise they are pixels.
     """
 
     task: str
@@ -212,9 +216,10 @@ class Detector:
 
     @classmethod
     def of(cls, metadata: Mapping[str, Any], is_litert: bool = False) -> Detector | None:
-        """Return the detector that Ultralytics' metadata describe; None for other metadata. The metadata may be values or their texts.
+        """Return the detector that Ultralytics' metadata describe; None for other metadata. The metadata may be
+        values or texts of values.
 
-        Raises InvalidModelError if the outputs are raw heads.
+        Raises InvalidModelError if the outputs are raw heads, from which no boxes were computed yet.
         """
         given = {name: _value(item) for name, item in metadata.items()}
         size, names = given.get("imgsz"), given.get("names")
@@ -251,11 +256,12 @@ class Detector:
 
         Args:
             outputs: The results: the boxes, and for the task ``segment`` the prototypes of masks, in any order.
-            confidence: The least score; a program that suppresses has dropped what is below its own.
+            confidence: Only objects with a larger score are returned. With ``has_boxes``, the program may have
+                dropped objects by a threshold of its own before.
             iou: The largest intersection over union of two boxes of a class. It has no effect with ``has_boxes``.
             most: The largest number of objects.
-            many_labels: An anchor gives a box for each class whose score suffices, as in the measurement of mean average precision;
-                otherwise it gives one of its best class. It has no effect with ``has_boxes``.
+            many_labels: True: an anchor gives a box for each class with a score above ``confidence``, as for mean
+                average precision. False: it gives one box, of its best class. It has no effect with ``has_boxes``.
 
         Raises InvalidModelError where the results do not have the form that the metadata state.
         """
@@ -311,9 +317,9 @@ class Detector:
 
 
 def _is_last(images: np.ndarray) -> bool:
-    """Return whether the number of prototypes of masks is the last axis, as in [1, height, width, prototypes], and
-    not the second. This is so if the second and third axes are equal and the last one differs: masks are taken as
-    square, and their number is no extent of a mask in Ultralytics' networks."""
+    """Return whether masks' prototypes have the shape [1, height, width, prototypes], and not [1, prototypes, height,
+    width]. This is so if the second and third sizes are equal and the last one differs. Masks are taken as square,
+    and in Ultralytics' networks the number of prototypes differs from a mask's height."""
     return bool(images.shape[2] == images.shape[1] != images.shape[3])
 
 

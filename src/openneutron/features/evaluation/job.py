@@ -25,13 +25,13 @@ from openneutron.ir import QuantParams, Tensor
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """The data that all shards of an evaluation share.
+    """The data that all shards of an evaluation share. A shard is a range of samples that one process evaluates.
 
     ``precision`` is the measurement for the metric ``map``; None for other metrics. ``data`` opens the samples; it is
     None if each shard contains its samples. ``count`` is the number of samples. ``code`` identifies this package's
-    code, the versions of Python and of the libraries that affect results, and the machine's architecture. It is that
-    of the process that began the evaluation. Other processes must have the same, so that results do not depend on the
-    process.
+    code, the versions of Python and of the libraries that affect results, and the machine's architecture, all of the
+    process that began the evaluation. A process with another ``code`` refuses the job, since its results might
+    differ.
     """
 
     model: str

@@ -142,9 +142,13 @@ class _Pool:
             self._end(child)
 
     def _lost(self, place: int | None) -> bool:
-        """Put the shard of a process that has ended back into the queue, and return True: another process has to
-        start. If ``MOST_LOSSES`` processes have ended on the shard, report a MissingToolError in place of its answer,
-        and return False. Also return False if the process had no shard, or if the pool is closed."""
+        """Handle the end of a process that was evaluating the shard ``place``. Return whether another process has to
+        replace it.
+
+        The shard goes back into the queue, and the result is True. If ``MOST_LOSSES`` processes have ended on the
+        shard, report a MissingToolError in place of its answer, and return False. Also return False if the process
+        had no shard, or if the pool is closed.
+        """
         if place is None or self._closed.is_set():
             return False
         self._losses[place] += 1
@@ -218,8 +222,8 @@ def dask_required() -> Any:
 def answers_of_cluster(job: bytes, shards: Sequence[Shard], address: str) -> Generator[tuple[int, Answer]]:
     """Yield the index and the answer of each shard when a worker of the scheduler has finished the shard.
 
-    If a worker is lost, the scheduler gives its shards to other workers. The job itself is the result of a task, so
-    that the scheduler can compute it again on another worker.
+    If a worker is lost, the scheduler gives its shards to other workers. The job is sent as the result of a task. If
+    the worker that holds this result is lost, the scheduler runs the task again on another one.
 
     Raises MissingToolError where distributed is not installed. Raises InvalidOptionError where the scheduler does not
     answer or has no workers, or where its workers can't run this package.

@@ -26,7 +26,8 @@ TAKEN_FOR = 3
 
 @dataclass(frozen=True, slots=True)
 class SideResult:
-    """The result of a side over all samples. ``metric`` is the mean of the metric; None without a metric.
+    """The result of a side (the model in float, in int8, or on the NPU) over all samples. ``metric`` is the mean of
+    the metric; None without a metric.
 
     ``right`` is the number of samples whose metric is 1, for metrics between 0 and 1; None for other metrics.
     ``seconds`` is the time of all samples, which differs from run to run. For the metric ``map``, ``metric`` is the
@@ -43,12 +44,12 @@ class SideResult:
 
 @dataclass(frozen=True, slots=True)
 class PairResult:
-    """The comparison of two sides over all samples.
+    """The comparison of two sides (forms of the model: float, int8 or NPU) over all samples.
 
     ``agreeing`` is the number of samples for which the first outputs of both sides have the largest value at the same
-    index; None if a first output is not one row of values. ``identical`` is the number of samples with equal outputs.
-    ``sqnr_db`` is the ratio of the first side's energy to that of the differences, in dB; None if there is no
-    difference, or no signal.
+    index. It is None if the first output of some sample is not one row of values. ``identical`` is the number of
+    samples with equal outputs. ``sqnr_db`` is the ratio of the first side's energy to that of the differences, in dB;
+    None if there is no difference, or no signal.
     """
 
     sides: tuple[str, str]
@@ -59,11 +60,11 @@ class PairResult:
 
 @dataclass(frozen=True, slots=True)
 class ClassResult:
-    """The result of a class. ``samples`` is the number of its samples, and ``right`` the number of samples that each
-    side classifies correctly.
+    """The result of a class. ``samples`` is the number of its samples. ``right`` has for each side (form of the
+    model) the number of these samples that it classifies correctly.
 
-    ``taken_for`` has up to ``TAKEN_FOR`` wrong classes that the last side finds for samples of this class, each with
-    the number of these samples, the most frequent first.
+    ``taken_for`` has the wrong classes that the last side finds most often for samples of this class, at most
+    ``TAKEN_FOR``. Each has the number of its samples, and the most frequent class is first.
     """
 
     name: str
@@ -230,8 +231,9 @@ def evaluation_table(evaluation: Evaluation) -> RenderableType:
 
 
 def metric_text(side: SideResult) -> str:
-    """Return a side's metric as text: mean average precision with four decimals, a metric with a number of right
-    samples in per cent, others with six significant digits. Without a metric, return an empty string."""
+    """Return a side's metric as text. Mean average precision has four decimals. A metric for which samples count as
+    right or wrong is in per cent. Other metrics have six significant digits. Without a metric, return an empty
+    string."""
     if side.metric is None:
         return ""
     if side.metric_at_50 is not None:

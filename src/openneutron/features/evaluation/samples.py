@@ -82,10 +82,11 @@ def shards(count: int, items: Sequence[Sample] | None) -> list[Shard]:
 
 @dataclass(frozen=True, slots=True)
 class SideRecord:
-    """The result of one side for a sample.
+    """The result of one side (form of the model: float, int8 or NPU) for a sample.
 
-    ``score`` is the metric of the sample, or its boxes for the metric ``map``; None without a metric. ``found`` is the index of the largest
-    value of the first output; None if this output is not one row of values. ``seconds`` is the time of the run.
+    ``score`` is the metric of the sample, or its boxes for the metric ``map``; None without a metric. ``found`` is
+    the index of the largest value of the first output; None if this output is not one row of values. ``seconds`` is
+    the time of the run.
     """
 
     score: float | Scored | None

@@ -41,8 +41,8 @@ PARTITIONS = GroupNodeConfig(namespaceRegex="^NPU partition [0-9]+$", background
 
 
 class CompiledFileAdapter(Adapter):  # type: ignore[misc]
-    """The adapter that reads compiled ``.pte`` and ``.tflite`` files. The graph has a group for each partition. If
-    the file has report data, kernel calls are grouped in it by the model's modules."""
+    """The adapter through which Model Explorer reads compiled ``.pte`` and ``.tflite`` files. The graph has a group
+    for each partition. If the file has report data, this group has subgroups for the model's modules."""
 
     metadata = AdapterMetadata(
         id=ID,

@@ -198,8 +198,8 @@ INPUT_BASE = -1
 
 @dataclass(frozen=True, slots=True)
 class ProgramCall:
-    """A kernel call of a program. ``reads`` are the writers of the values that it reads: indices of calls, or inputs
-    (see ``INPUT_BASE``)."""
+    """A kernel call of a program. ``reads`` states where the values that it reads come from: the index of the call
+    that wrote them, or ``INPUT_BASE - i`` for input i of the program."""
 
     name: str
     kernel: str
@@ -227,8 +227,8 @@ class _Span:
 
 
 def program_calls(program: Program) -> tuple[tuple[ProgramCall, ...], tuple[tuple[int, ...], ...]]:
-    """Return the kernel calls of a program in order, and for each output of the program its writers (see
-    ``INPUT_BASE``).
+    """Return the kernel calls of a program in order, and for each output of the program the indices of the calls that
+    wrote it. If an input is returned, its index is ``INPUT_BASE - i`` for input i.
 
     Raises InvalidProgramError where the program is damaged.
     """

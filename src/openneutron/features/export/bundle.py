@@ -171,8 +171,9 @@ def _nxp_forms() -> list[str]:
 
 
 def _references(read: _Read, given: str | os.PathLike[str] | None) -> list[Reference]:
-    """Return a reference for each program of NXP's: the file ``given``, or without one the partitions of a model in
-    memory. Return an empty list if a program has no such partition."""
+    """Return for each program of NXP's converter a ``.tflite`` that computes the same. This is the file ``given``, or
+    without one a file made from the partition of a model in memory. Return an empty list if a program has no such
+    partition."""
     if given is not None:
         return [reference_of(read.deployment, existing(os.fspath(given)))]
     parts = {part.conversion.program.microcode: part for part in getattr(read.model, "converted", ())}
@@ -394,8 +395,8 @@ ARENAS = "#define OPENNEUTRON_MAX_ARENAS 2"
 
 
 def _runtime(form: Form, kernels: tuple[str, ...], has_far: bool) -> dict[str, bytes]:
-    """Return the runtime's files for these kernels, as a driver without a heap. With ``has_far``, it runs programs of three memory
-    regions."""
+    """Return the source files of the runtime for these kernels. The driver in it uses no heap. With ``has_far``, it
+    runs programs that use three memory regions."""
     parts = (*(["delegate"] if form.executorch else []), *(f"ports/{port}" for port in form.ports))
     wanted = ("include/", "driver/", "kernels/", "device_model/", *(f"{part}/" for part in parts))
     contents = {f"runtime/{name}": data for name, data in sources_of(kernels).items() if name.startswith(wanted)}

@@ -43,8 +43,8 @@ WHERE = {
 
 
 def c_string(text: str) -> str:
-    """Return a C string literal of a text. Bytes other than printable ASCII are octal escapes, so that a file's name
-    keeps its bytes; so are quotes, backslashes and question marks."""
+    """Return a C string literal of a text. Quotes, backslashes, question marks and all bytes other than printable
+    ASCII are written as octal escapes, so that a file's name keeps its bytes."""
     quoted = "".join(
         chr(byte) if 32 <= byte < 127 and byte not in b'"\\?' else f"\\{byte:03o}" for byte in os.fsencode(text)
     )

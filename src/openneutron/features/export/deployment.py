@@ -37,9 +37,9 @@ class Quantization:
 class IoTensor:
     """An input or output of a run, in the memory layout of the program.
 
-    ``shape`` is the model's shape. ``order`` has the dimensions of the shape in their order in memory, outermost first.
-    ``model_index`` is the index among the model's inputs or outputs. ``is_float`` states that the model has float32
-    here, which its caller converts.
+    ``shape`` is the model's shape. ``order`` has the dimensions of the shape in their order in memory, outermost
+    first. ``model_index`` is the index among the model's inputs or outputs. ``is_float`` states that the model itself
+    has a float32 tensor here, and that the caller of the program converts it.
     """
 
     name: str
@@ -171,7 +171,8 @@ class Spot:
 
 @dataclass(frozen=True, slots=True)
 class Arenas:
-    """The memory of a model's runs. The scratch buffer is at the beginning of the first arena. Tensors between programs are in the last arena."""
+    """The memory of a model's runs, and the places of tensors in it. The scratch buffer is at the beginning of the
+    first arena. ``between`` has the offsets of the tensors between programs, all in the last arena."""
 
     arenas: tuple[Arena, ...]
     prefetch: Spot
@@ -181,10 +182,11 @@ class Arenas:
 
 
 def arenas_of(deployment: Deployment) -> Arenas:
-    """Return the arenas of a model: one arena, or one for each memory region of the chip, up to the last region that is used.
+    """Return the arenas of a model. There is one arena, or one for each memory region of the chip, up to the last
+    region that is used.
 
-    Program buffers are in the regions of ``openneutron.isa.rows.REGIONS``. If a model has one program and the program has an input or output in
-    one of its buffers, the caller uses it there without a copy.
+    The buffers of a program are in the regions of ``openneutron.isa.rows.REGIONS``. If a model has a single program,
+    one of these buffers may contain an input or output. The caller then writes or reads it there, without a copy.
     """
     buffers = [aligned(deployment.largest(size)) for size in ("scratch_size", "prefetch_size", "debug_size")]
     while len(buffers) > 1 and not buffers[-1]:
@@ -216,9 +218,9 @@ def arenas_of(deployment: Deployment) -> Arenas:
 
 
 def _in_buffers(deployment: Deployment, starts: Mapping[int, Spot]) -> dict[Place, Spot]:
-    """Return the places of the inputs and outputs that the model's only program has in its buffers. ``starts`` has
-    the places of the buffers by base word. The result is empty for a model with several programs, and for a program
-    of NXP's."""
+    """Return the places of those inputs and outputs that a model's only program has in its buffers (arena and
+    prefetch buffer, for example). ``starts`` has the place of each buffer by the word that names it in microcode. The
+    result is empty for a model with several programs, and for a program of NXP's converter."""
     if len(deployment.calls) != 1:
         return {}
     (call,) = deployment.calls
@@ -236,9 +238,9 @@ def _in_buffers(deployment: Deployment, starts: Mapping[int, Spot]) -> dict[Plac
 
 @dataclass(frozen=True, slots=True)
 class Golden:
-    """The inputs and the expected outputs of the example. Each tensor has the bytes of ``frames`` runs one after the
-    other, in the memory order of the program. ``title`` is the origin of the inputs in words. ``outputs`` is empty where
-    the outputs are not known."""
+    """The inputs and the expected outputs of the example program in the exported folder. Each tensor has the bytes of
+    ``frames`` runs one after the other, in the memory order of the program. ``title`` is the origin of the inputs in
+    words. ``outputs`` is empty where the outputs are not known."""
 
     title: str
     inputs: tuple[bytes, ...] = field(repr=False)

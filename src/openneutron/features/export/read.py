@@ -49,13 +49,14 @@ MAIN = "forward"
 
 
 def read_pte(data: bytes, file: str, name: str, is_nxp: bool = False) -> Deployment:
-    """Return the deployment of a ``.pte``. Messages call it ``file``; the deployment is called ``name``. ``is_nxp``:
-    its programs are those of NXP's converter.
+    """Return the deployment of a ``.pte``: its calls of programs, inputs and outputs. ``file`` is the file's name in
+    messages, and ``name`` the name of the deployment. ``is_nxp`` states that its programs are those of NXP's
+    converter.
 
     Raises InvalidProgramError where the file has no delegate of this project's backend, and where the file or a
     payload is damaged. Raises InvalidModelError where the file has no method ``forward``, where a part of the model
-    runs on the CPU, where the microcode is not for the driver (``check_maker``), or where a bundle can't have the
-    model's tensors.
+    runs on the CPU, where the microcode is not for the driver (``check_maker``), or where exported C code does not
+    support the model's tensors.
     """
     found = methods(data, file)
     method = next((method for method in found if method.name == MAIN), None)
@@ -85,9 +86,10 @@ def read_pte(data: bytes, file: str, name: str, is_nxp: bool = False) -> Deploym
 
 
 def _sizes(program: Program, found: list[int]) -> list[int]:
-    """Return the sizes of the inputs and outputs that a program states, in bytes.
+    """Return the sizes in bytes that a program states for its inputs and outputs.
 
-    NXP's microcode states sizes in a form that is not published; ``found`` is returned for it.
+    The form in which programs of NXP's converter state sizes is not published. For such a program, ``found`` is
+    returned.
     """
     if isinstance(program, NxpProgram):
         return found
@@ -285,8 +287,8 @@ class _Reader:
     def _tensor(
         self, kind: str, value: int, index: int, order: tuple[int, ...], conversion: KernelCall | None
     ) -> IoTensor:
-        """Return an input or output. Its quantization is that of ``conversion``. Without a conversion it is the one
-        that methods of the file state; None if they state none."""
+        """Return an input or output. Its quantization is that of ``conversion``, the call that quantizes or
+        dequantizes it. Without such a call, it is the one that methods of the file state; None if they state none."""
         tensor = self.method.tensor(value)
         name = f"{kind}{index}"
         if tensor.dtype not in ITEM_BYTES:
@@ -462,8 +464,8 @@ def read_sample(given: str, deployment: Deployment, options: DataOptions, stated
 
 
 def _wanted(tensor: IoTensor) -> ModelInput:
-    """Return the input to read from a data source for a tensor. It is float if the tensor is quantized, since the
-    example stores quantized values."""
+    """Return the shape and type in which a sample has an input. The type is float32 if the tensor is quantized, since
+    the values are quantized after they are read."""
     return ModelInput(tensor.shape, np.dtype(np.float32 if tensor.quantization is not None else tensor.dtype))
 
 

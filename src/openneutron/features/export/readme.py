@@ -60,9 +60,9 @@ def memory(deployment: Deployment) -> dict[str, int]:
 
 
 def memory_of_all(deployments: Sequence[Deployment]) -> dict[str, int]:
-    """Return the sizes of the memory of several models that share one arena, as ``memory`` does. Equal weights count
-    once. ``tensors`` is that of the model with the largest arena. The arenas of models with matrix products on the
-    NPU are added to ``arena``, since they are not shared."""
+    """Return the sizes of the memory of several models that share one arena, in bytes, by the names that ``memory``
+    has. Equal weights count once. ``tensors`` is that of the model with the largest arena. ``arena`` is the shared
+    arena plus the arenas of models with matrix products on the NPU, which are not shared."""
     each = [memory(deployment) for deployment in deployments]
     largest = max(each, key=lambda sizes: sizes["arena"])
     sums = {name: sum(sizes[name] for sizes in each) for name in each[0]}

@@ -54,8 +54,8 @@ class CallEvent:
 
 
 def call_event(metadata: bytes) -> CallEvent | None:
-    """Return the kernel call that an event's metadata describe; None for an event of another delegate, or of a program
-    without facts.
+    """Return the kernel call that an event's metadata describe. Return None for an event of another delegate, or of a
+    program that was compiled without profiling.
 
     Raises InvalidProgramError where the metadata are of another version, or damaged.
     """
@@ -155,8 +155,9 @@ class CpuEvents:
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """The events of all runs in an ETDump. ``calls`` are the kernel calls of the NPU, ``on_cpu`` the operators on the
-    CPU by name. ``others`` is the number of delegates' events that have no facts of this project."""
+    """The events of all runs in an ETDump. ``calls`` are the kernel calls of the NPU, and ``on_cpu`` are the
+    operators on the CPU by name. ``others`` is the number of other delegate events, such as those of programs that
+    were compiled without profiling."""
 
     runs: int
     calls: tuple[CallEvent, ...]
@@ -214,8 +215,8 @@ Key = tuple[int, int]
 
 
 def summed(times: Iterable[tuple[int, int, int]]) -> dict[Key, Measurement]:
-    """Return the number of kernel calls and the sum of their times for each operator. An item of ``times`` has the two
-    numbers of the operator's key and the time of one call."""
+    """Return the number of kernel calls and the sum of their times for each operator. An item of ``times`` has the
+    checksum of a program, the index of an operator in it, and the time of one call."""
     found: dict[Key, Measurement] = {}
     for program, operator, time in times:
         known = found.get((program, operator), Measurement(0, 0))
@@ -270,15 +271,16 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A profile of one inference. ``unit`` is the unit of the operators' times, ``host`` are the operators on the CPU.
+    """A profile of one inference. ``unit`` is the unit of the operators' times, ``host`` are the operators on the
+    CPU.
 
-    ``delegate_cycles`` are the cycles of the NPU and of copies that block. ``copy_cycles`` are those of the copies.
-    ``overlapped_cycles`` are the cycles with a port that copies in the background, and ``slices`` are the schedule with
-    such a port. ``implied_copy_cycles`` are contained in all three: copies of weights that the chip's SRAM does not
-    hold, which no program contains.
+    ``delegate_cycles`` are the cycles of the programs, which stop while constants are copied. ``copy_cycles`` is the
+    part for the copies. ``overlapped_cycles`` are the cycles of an inference if the driver copies in the background,
+    and ``slices`` are the schedule for this case. All three contain ``implied_copy_cycles``: copies of weights that
+    the chip's SRAM does not hold, which no program contains.
 
-    If the chip's copy engine works in the background, ``delegate_cycles`` are the cycles of ``slices`` too, and
-    ``copy_cycles`` are those in which kernels wait for copies.
+    If the chip's copy engine itself works in the background, ``delegate_cycles`` too are computed from ``slices``,
+    and ``copy_cycles`` are those in which kernels wait for copies.
     """
 
     file: str
@@ -308,8 +310,8 @@ class Profile:
 
     @property
     def copy_cycles(self) -> int:
-        """Return the cycles of all copies of constants. If the chip's copy engine works in the background, return the
-        cycles in which kernels wait for copies."""
+        """Return the cycles of all copies of constants. If the chip's copy engine works in the background, count only
+        the cycles in which kernels wait for copies."""
         if self.target.copies_in_background:
             return sum(item.cycles for item in self.slices if item.kind is Kind.WAIT) + self.implied_copy_cycles
         return self.delegate_cycles - sum(item.cycles for item in self.operators)
@@ -445,9 +447,9 @@ def measured(
 
 
 def check_times(source: str, file: str, what: str, programs: Programs, times: Mapping[Key, Measurement]) -> None:
-    """Check that measurements are of whole runs of these programs. Raises InvalidProgramError where they have an
-    unknown program, which is that of another model or build, or where operators were measured in different numbers
-    of runs."""
+    """Check that measurements are of whole runs of these programs. Raises InvalidProgramError if a measured program
+    is unknown, since it belongs to another model or build, or if the operators were measured in different numbers of
+    runs."""
     made = {checksum(program): Counter(step.operator for step in calls(decode(program))) for _, program in programs}
     unknown = next((number for number, _ in times if number not in made), None)
     if unknown is not None:

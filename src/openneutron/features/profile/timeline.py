@@ -57,7 +57,8 @@ class Slice:
 
 
 def timeline(microcode: Microcode, layers: Sequence[str], target: Target, start: int = 0) -> list[Slice]:
-    """Return the slices of a run that begins in cycle ``start``, with a port that copies in the background.
+    """Return the schedule of a run that begins in cycle ``start``, if constants are copied in the background. A slice
+    is the work of a part of the chip from one cycle to another.
 
     ``layers`` are the names of the operators. Transfers are sequential: the copy of a constant begins after its FETCH
     is reached and the copies before it have ended. Tiles of tensors have priority over constants, so that a copy of
@@ -107,9 +108,10 @@ def run_cycles(microcode: Microcode, target: Target) -> int:
 
 
 def _between_tiles(copies: Iterable[Slice], tiles: Sequence[Slice]) -> Iterator[Slice]:
-    """Yield slices of the copies of constants, one after the other, in the cycles in which no tile is copied.
+    """Yield slices of the copies of constants, one copy after the other, in the cycles in which no tile is copied. A
+    tile divides a copy into two slices.
 
-    ``copies`` has a slice for each copy, which starts where the FETCH of the copy is reached and lasts as long as the
+    ``copies`` has one slice for each copy. It starts where the FETCH of the copy is reached, and lasts as long as the
     copy would take alone.
     """
     now = place = 0

@@ -66,7 +66,7 @@ class QuantizedModel(ABC):
                 DequantizeLinear.
 
         Raises:
-            InvalidOptionError: The form is another one.
+            InvalidOptionError: ``suffix`` is none of these.
             InvalidModelError: The model has no such form.
             MissingToolError: A package is not installed.
         """

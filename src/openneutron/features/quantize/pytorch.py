@@ -112,9 +112,10 @@ def _onnx(program: ExportedProgram, name: str) -> bytes:
 
 
 def whole_graph(made: CompiledModel, names: Sequence[str]) -> Graph:
-    """Return the graph of a program that is one partition, with its inputs and outputs in the order of the program.
+    """Return the graph of a compiled program that consists of one partition. Its inputs and outputs have the order of
+    the program's, and ``names`` are the names of the program's inputs.
 
-    ``names`` are the names of the program's inputs. Raises InvalidModelError for a program with other parts or with state.
+    Raises InvalidModelError for a program with other parts or with state.
     """
     end = "A .tflite has the whole model in integers. Write a .pt2 or a .onnx."
     for item in made.delegation.on_cpu:

@@ -190,8 +190,8 @@ def quick_advice(model: Compiled) -> tuple[Advice, ...]:
 
 def advice(model: Compiled, points: Sequence[BudgetPoint] = ()) -> tuple[Advice, ...]:
     """Return all advice that saves enough latency or memory (``_is_worth``), sorted by the latency that is saved and
-    then by the memory. Advice against the host's conversions comes first where they take long. The tuple is empty
-    where nothing is on the NPU, or most of the model is on the CPU.
+    then by the memory. Advice against the host's conversions of inputs and outputs comes first if it saves more than
+    ``HOST_SHARE`` of the latency. The tuple is empty where nothing is on the NPU, or most of the model is on the CPU.
 
     ``points`` are compiles of the model with other budgets.
     """
@@ -238,8 +238,8 @@ def _tried(model: Compiled, **changes: Any) -> Summary | None:
 
 
 def _io_type(now: Summary) -> Iterator[Advice]:
-    """Yield advice against conversions of inputs and outputs. The programs of the NPU are the same without the
-    conversions, so that nothing is compiled."""
+    """Yield advice to leave out the host's conversions of inputs and outputs, if there are any. Nothing is compiled
+    for it, since the programs of the NPU are the same without the conversions."""
     latency, then = now.latency, now.latency.without_conversions
     if latency.io_type:
         yield Advice(
@@ -324,9 +324,10 @@ def _of_budget(verb: str, point: BudgetPoint, before: Cost, reason: str) -> Advi
 
 
 def _knee(points: Sequence[BudgetPoint], best: BudgetPoint, now: Cost) -> BudgetPoint:
-    """Return the knee of the curve from this compile to the fastest one, ``best``: the point that saves the most time
-    for its memory. Time and memory count as shares of the differences between this compile and ``best`` (Satopaa et
-    al., Finding a "Kneedle" in a Haystack, 2011). Return ``best`` if it needs no more memory than this compile."""
+    """Return the point with the best balance of time and memory between this compile and the fastest one, ``best``:
+    the knee of the curve. This point has the largest (share of time saved - share of memory added), where both shares
+    are of the differences between this compile and ``best`` (Satopaa et al., Finding a "Kneedle" in a Haystack,
+    2011). Return ``best`` if it needs no more memory than this compile."""
 
     def gain(point: BudgetPoint) -> float:
         time = (now.milliseconds - point.milliseconds) / (now.milliseconds - best.milliseconds)

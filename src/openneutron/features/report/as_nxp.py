@@ -34,9 +34,9 @@ class Placed:
 class AsNxp:
     """The operators of the compiled graphs, with their placement by this compile and by a release of NXP's compiler.
 
-    ``partitions`` is the number of NeutronGraphs that NXP's compiler would make. ``others`` is the number of a
-    PyTorch model's operators that compute and that this compile leaves on the CPU. They are not among ``operators``,
-    because their form in LiteRT is not known; it is 0 for a ``.tflite``.
+    ``partitions`` is the number of NeutronGraphs that NXP's compiler would make. ``others`` is the number of further
+    operators of a PyTorch model that this compile leaves on the CPU. They compute, but are not among ``operators``,
+    because their form in LiteRT is not known. ``others`` is 0 for a ``.tflite``.
     """
 
     release: Release

@@ -40,9 +40,11 @@ OWN = "OpenNeutron's driver"
 
 @dataclass(frozen=True, slots=True)
 class GraphRow:
-    """A NeutronGraph of a file. Sizes are in bytes; ``work_bytes`` has the sizes of the scratch, profile and debug buffers by name.
+    """A NeutronGraph of a file. Sizes are in bytes; ``work_bytes`` has the sizes of the scratch, profile and debug
+    buffers by name.
 
-    ``version`` is the version of the published format, and ``read_by`` states which drivers read it. ``fault`` states why no driver reads it.
+    ``version`` is the version of the published format, and ``read_by`` states which drivers read it. If no driver
+    reads it, ``read_by`` is empty, and ``fault`` states the reason.
     """
 
     operator: int

@@ -37,8 +37,8 @@ def host_operators(data: bytes) -> tuple[HostOperator, ...]:
 
 
 def host_operators_of_graph(graph: Graph, nodes: Iterable[Node]) -> tuple[HostOperator, ...]:
-    """Return the nodes of a ``.tflite`` that compute on the host core, without views. The field ``values`` of each is the number of elements of
-    its first output."""
+    """Return those of ``nodes``, which are nodes of a ``.tflite``, that compute on the host core. Views are left out,
+    since they compute nothing. The field ``values`` of each is the number of elements of its first output."""
     return tuple(
         HostOperator(kind_of(node.op), graph[node.outputs[0]].elements if node.outputs else 0)
         for node in nodes
@@ -57,7 +57,8 @@ def _of(method: pte.Method) -> Iterator[HostOperator]:
 
 
 def _io_type(method: pte.Method, call: pte.KernelCall, tensors: list[int], uses: Mapping[int, int]) -> str:
-    """Return the quantized type of a call that converts an input or output of the method; an empty string for all other calls.
+    """Return the quantized type to or from which a call converts an input or output of the method. Return an empty
+    string for a call that does no such conversion.
 
     The call must be the only reader of the input, or the only writer of the output.
     """
@@ -89,8 +90,9 @@ class Latency:
     * ``cpu_call_cycles``: the host core computes kernel calls of the programs.
     * ``host_cycles``: the operators of ``host`` run on the CPU, outside of all programs. An operator whose time is not modelled counts as 0.
 
-    ``own`` has the cycles of the programs by term of the cost model. ``kernels`` has the estimates of other operators on the CPU, by the name of
-    their kernels; only ``estimate`` includes them. ``estimated`` is the number of operators in ``host`` whose time is in ``kernels``.
+    ``own`` has the cycles of the programs by term of the cost model. ``kernels`` has the estimated times of operators
+    on the CPU that have no time in ``host``, by the name of their kernels. ``estimate`` includes them, ``cycles``
+    does not. ``estimated`` is the number of these operators that are in ``host``.
     """
 
     target: Target
@@ -135,8 +137,9 @@ class Latency:
         return self.estimate.expected
 
     def parts(self) -> dict[str, Estimate]:
-        """Return the estimates of the NPU or CPU, of CPU calls, copies and host, and of the kernels of ExecuTorch for the CPU. Parts that take no time are absent. Their milliseconds add
-        up to those of the whole; their ranges do not."""
+        """Return the estimated time of each part of the latency, by name: the NPU (the CPU for a target without one),
+        CPU calls, copies, host, and ExecuTorch's kernels for the CPU. Parts that take no time are absent. The
+        milliseconds of the parts add up to those of the whole; their ranges do not."""
         names = [PART_OF.get(term, self.target.place.split()[-1]) for term in TERMS]
 
         def part(name: str) -> Estimate:

@@ -35,8 +35,9 @@ class ProgramFigures:
     """The title of a program, the header of its microcode (``isa.rows.HEADER``), and figures of its memory and time.
 
     ``io_bytes`` is the size of the inputs and outputs outside the arena. ``copied_bytes`` is the size of the weights
-    without tables: of a table the kernels copy only the entries that they need. ``tiled_cycles`` are the modelled
-    cycles of a run on a chip whose data mover copies in parallel to the kernels; None for other chips.
+    that are copied as a whole, which are all except tables. The kernels copy only those entries of a table that they
+    need. ``tiled_cycles`` are the modelled cycles of a run on a chip whose data mover copies in parallel to the
+    kernels; None for other chips.
     """
 
     title: str
@@ -131,9 +132,9 @@ class LoadedSummary:
 
     @property
     def implied_copy_cycles(self) -> int:
-        """Return the cycles of copies of weights from flash that an inference needs and that no program contains.
-        They are 0 where the chip's SRAM holds the weights, where the programs fetch them, where the NPU reads them in
-        place (``weights_fit``), and for an unknown target."""
+        """Return the cycles in which an inference copies weights from flash, in addition to the copies that programs
+        make. They are 0 where the chip's SRAM holds the weights, where the programs fetch them, and where the NPU
+        reads them in place (``weights_fit``). They are also 0 for an unknown target."""
         if self.target is None:
             return 0
         fetched = any(program.header["prefetch_size"] for program in self.programs)
@@ -154,8 +155,8 @@ class LoadedSummary:
 
     @property
     def scratch_bytes(self) -> int:
-        """Return the size of the largest arena of a program, with its prefetch buffer and its far buffer. Programs run one after the other
-        in the same memory."""
+        """Return the largest sum of a program's arena, prefetch buffer and far buffer. One such memory is enough,
+        since programs run one after the other."""
         sizes = ("scratch_size", "prefetch_size", "debug_size")
         return max(sum(program.header[size] for size in sizes) for program in self.programs)
 

@@ -83,8 +83,9 @@ def db_text(value: float | None) -> str:
 
 
 def output_lines(outputs: Sequence[OutputAccuracy]) -> list[str]:
-    """Return a line for each result, or for ``SHOWN`` of them, in the order of the model. Results with lost parts are
-    chosen first, then those with the lowest ratios. If results are omitted, the last line has their number."""
+    """Return a line for each result, in the order of the model, with at most ``SHOWN`` results. Results with lost
+    parts are chosen first, then those with the lowest ratios. If results are omitted, one more line has their number.
+    """
     order = sorted(outputs, key=lambda item: (not item.lost, math.inf if item.db is None else item.db))
     shown = sorted(order[:SHOWN], key=lambda item: item.index)
     lines = []

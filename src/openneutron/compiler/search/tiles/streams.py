@@ -48,10 +48,10 @@ _MOVE = next(row.name for row in KERNELS if row.is_transfer)
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """A copy, in the memory of the NPU, of the bytes of a view.
+    """A copy, in the memory of the NPU, of the bytes of a view (a part of a tensor that a kernel accesses).
 
-    ``outer`` and ``inner`` are the two views of the transfer: in external memory, and in the copy. ``view`` is the view
-    of the copy that the kernel uses. ``by_rows`` states whether row r of that view is row r of the copy.
+    A transfer copies between ``outer``, the view in external memory, and ``inner``, the view in the copy. The kernel
+    uses ``view``, another view of the copy. ``by_rows`` states whether row r of ``view`` is row r of the copy.
     """
 
     outer: View
@@ -66,11 +66,11 @@ class Copied:
 
 
 def compact(view: View, tensor: str) -> Copied:
-    """Return a compact copy of the bytes of a view, as the tensor named ``tensor``.
+    """Return the ``Copied`` of a compact copy of a view's bytes. The copy is a tensor named ``tensor``.
 
-    The outermost axis of the copy is that of rows, and the copy has no bytes that the kernel does not access. A row of
-    a planar image consists of one line of each plane. If the pitches of the view do not permit such a copy, the copy
-    has all bytes from the view's first to its last.
+    The copy has only the bytes that the kernel accesses, batch by batch, and row by row in a batch. A row of a planar
+    image consists of one line of each plane. If the pitches of the view do not permit such a copy, the copy has all
+    bytes from the view's first to its last.
     """
     size = view.element_bytes
     moved = [axis for axis in range(4) if view.pitches[axis] and view.extents[axis] > 1]
@@ -137,11 +137,13 @@ def storage_of(copied: Copied) -> Storage:
 
 @dataclass(frozen=True, slots=True)
 class Streamed:
-    """The calls of a segment with their transfers.
+    """The calls of a segment (consecutive calls that run together, some rows at a time) with their transfers from and
+    to external memory.
 
-    ``calls`` are, in this order, the ``loads`` transfers that load by rows, the kernels, and the ``stores`` transfers that store by rows.
-    The transfers ``before`` and ``behind`` copy whole tensors before and after all iterations. ``copies`` has the storages in the memory of
-    the NPU that hold a copy of an external storage or of a part.
+    ``calls`` has in this order: ``loads`` transfers that load tensors by rows, the kernels, and ``stores`` transfers
+    that store tensors by rows. The transfers ``before`` and ``behind`` copy whole tensors before the first and after
+    the last iteration. ``copies`` has, by name, the storages in the memory of the NPU that hold copies of external
+    storages or of parts of them.
     """
 
     segment: Segment
@@ -209,10 +211,12 @@ class Streams:
         self.base = network(self.calls, self.storages, self.target, True, True)
 
     def streamed(self, first: int, end: int, external: frozenset[str], whole: bool = False) -> Streamed | None:
-        """Return calls [first, end) with their transfers, for the storages ``external`` in external memory.
+        """Return calls [first, end) as a segment, with the transfers that it needs if the storages ``external`` are
+        in external memory.
 
-        Return None if the calls can't run by rows, or need a tensor of which parts are in both memories. With
-        ``whole``, which is for a single call, all transfers run before or after the call.
+        Return None if the calls can't run by rows, or if they need a tensor of which some parts are in external
+        memory and others in the NPU's. ``whole`` is for a single call: all its transfers then copy whole tensors,
+        before or after the call.
         """
         return _Builder(self, first, end, external).streamed(whole)
 
@@ -244,8 +248,8 @@ class Streams:
 
 
 def _nowhere(name: str) -> Piece:
-    """Return a piece for a storage in external memory, as the search for cascades sees it: 0 bytes, and live before and
-    after the segment."""
+    """Return the ``Piece`` by which the search for cascades knows a storage in external memory. It takes 0 bytes of
+    the NPU's memory, and is live before and after the segment."""
     return Piece(name, 0, -1, AFTER, (), (), 0, 0, False)
 
 
@@ -289,8 +293,9 @@ class _Builder:
         return Streamed(found, len(ahead), len(late), before, behind, self.copies, whole)
 
     def _copy(self, position: int, name: str, view: View, storage: str) -> bool:
-        """Replace the external storage of operand ``name`` by a copy in the memory of the NPU. Return False if parts of
-        it would be in both memories."""
+        """Let the call at ``position`` use a copy in the memory of the NPU in place of the external storage of its
+        operand ``name``. Return False if some parts of the storage would be in the copy and others only in external
+        memory."""
         base, call = self.streams.base.pieces[storage], self.streams.calls[position]
         written = [p for p in base.writers if self.first <= p < self.end]
         read = [p for p in base.readers if self.first <= p < self.end]
@@ -348,10 +353,10 @@ class _Builder:
         )
 
     def _whole(self, storage: str, base: Piece, complete: bool) -> None:
-        """Add a copy of a whole storage that the segment both defines and reads. Add a transfer that stores it if it is
-        used later and ``complete``.
+        """Add a copy, in the memory of the NPU, of a whole storage that the segment both writes and reads. If
+        ``complete`` and a later call uses the storage, add a transfer that stores the copy.
 
-        ``complete`` states that the segment defines all parts of the storage.
+        ``complete`` states that the segment writes all parts of the storage.
         """
         name, size = f"{storage}>", self.streams.storages.storages[storage].size_bytes
         rolls = base.row_pitch > 0 and base.rows > 1 and base.rows * base.row_pitch == size and self._in_rows(base)
@@ -454,9 +459,11 @@ def lagged(done: Mapping[int, Sequence[int]], streamed: Streamed) -> dict[int, l
 
 
 def steps_of(made: Tiled, numbers: Mapping[int, int], before: Sequence[int], behind: Sequence[int]) -> list[Step]:
-    """Return the steps of a segment: transfers of whole tensors, the iterations, and transfers of whole tensors again.
+    """Return the steps of a segment: transfers of whole tensors, the iterations, and transfers of whole tensors
+    again.
 
-    ``numbers`` (by position in the segment), ``before`` and ``behind`` are the numbers of the calls in the schedule.
+    ``before`` and ``behind`` are the numbers in the schedule of the transfers of whole tensors. ``numbers`` has the
+    number of each other call, by its position in the segment.
     """
     streamed = made.streamed
     steps: list[Step] = [*(Whole(number) for number in before), *([Wait(LOADS)] if before else [])]

@@ -47,7 +47,8 @@ from openneutron.ops.rescaling import (
 def batch_matmul(graph: Graph, node: Node) -> list[KernelCall]:
     """Select batch_matmul_s8 or batch_matmul_s16.
 
-    One call suffices if the batch dimensions merge into one; otherwise there is a call for each index into the leading ones.
+    One call suffices if each operand steps through all batch dimensions with a single pitch (``merged``). Otherwise
+    there is a call for each index into all but the last of the merged dimensions.
     """
     a, b, result = tensors = graph.given(node, 0), graph.given(node, 1), graph[node.name]
     a_quant, b_quant, output = map(quant_of, tensors)
@@ -101,8 +102,9 @@ def _repeated(own: tuple[int, ...], pitches: tuple[int, ...], batches: tuple[int
 def conv_2d(graph: Graph, node: Node) -> list[KernelCall]:
     """Select depthwise_conv_2d_s8, conv_2d_1x1_s8 or conv_2d_s8; for int16 depthwise_conv_2d_s16 or conv_2d_s16.
 
-    conv_2d_1x1_s8 is for kernels of one point without padding or groups. The depth multiplier follows from the shapes, as in LiteRT.
-    mean_s8 computes a depthwise convolution that adds whole images with one weight.
+    conv_2d_1x1_s8 is for kernels of one point without padding or groups. mean_s8 is for a depthwise convolution whose
+    window is the whole image and whose weights are all equal. As in LiteRT, the depth multiplier follows from the
+    shapes.
     """
     source, result = graph.given(node, 0), graph[node.name]
     weights = _weights(graph, node)
@@ -194,10 +196,11 @@ def _multipliers(graph: Graph, node: Node, factors: npt.ArrayLike) -> Multiplier
 
 @selects("fully_connected")
 def fully_connected(graph: Graph, node: Node) -> list[KernelCall]:
-    """Select conv_2d_1x1_s8, for int16 conv_2d_s16, over one row with a column for each input vector.
+    """Select conv_2d_1x1_s8, or conv_2d_s16 for int16. The call sees the input as one row with a column for each
+    input vector.
 
-    LiteRT's reference kernel multiplies by a double and rounds once. The multipliers of int8 are fitted to give the same results. The
-    kernel for int16 multiplies and rounds as doubles do.
+    LiteRT's reference kernel multiplies by a double and rounds once. For int8, fixed-point multipliers are chosen
+    that give the same results. The kernel for int16 multiplies and rounds as doubles do.
     """
     source, result = graph.given(node, 0), graph[node.name]
     weights = _weights(graph, node)
@@ -308,11 +311,12 @@ Weights = npt.NDArray[np.int8]
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """Along one axis, the outputs of a transposed convolution that one ordinary convolution computes: ``first``,
-    ``first + stride`` and so on, ``count`` in all.
+    """The outputs of a transposed convolution, along one axis, that one ordinary convolution computes. They are the
+    outputs ``first``, ``first + stride`` and so on, ``count`` in all.
 
     ``taps`` are the indices of the weights along this axis that reach these outputs, in the order of the ordinary
-    convolution; empty if no weight reaches them. ``dilation`` and ``pad`` are those of the ordinary convolution.
+    convolution. If no weight reaches them, ``taps`` is empty. ``dilation`` and ``pad`` are those of the ordinary
+    convolution.
     """
 
     first: int
@@ -329,10 +333,10 @@ class Phase:
 
 
 def phases(outputs: int, stride: int, before: int, taps: Sequence[int]) -> list[Phase]:
-    """Return the phases of one axis of a transposed convolution that has ``outputs`` outputs after ``before`` cropped
-    ones.
+    """Return the phases of one axis of a transposed convolution. The axis has ``outputs`` outputs; ``before`` more
+    outputs in front of them are cropped.
 
-    ``taps`` are the indices of the weights along the axis that are not all 0, ascending.
+    ``taps`` are the indices, ascending, of the weights along the axis that are not all 0.
     """
     found = []
     for first in range(min(stride, outputs)):
@@ -373,20 +377,24 @@ def _diagonal(weights: Weights, groups: int) -> Weights:
 
 @selects("transpose_conv")
 def transpose_conv(graph: Graph, node: Node) -> list[KernelCall]:
-    """Select a convolution for each phase of the strides; the int16 kernels for int16.
+    """Select a convolution for each phase of the rows and each phase of the columns.
 
     The kernel is conv_2d_s8. It is conv_2d_1x1_s8 for one tap without padding or groups, and depthwise_conv_2d_s8 for
-    several groups of one input each. Output row o reads the
-    taps i for which o + cropped - i is a multiple of the stride, and the input rows (o + cropped - i) / stride. The outputs of one
-    phase, o = phase + stride * m, read the same taps and consecutive input rows. So a phase is a convolution of stride 1 with every
-    stride-th tap in reverse order, which writes every stride-th row. The same holds for columns. The sums equal those of LiteRT's
-    scattering kernel (reference/integer_ops/transpose_conv.h), since both are modulo 2^32.
+    several groups of one input each. For int16 it is conv_2d_s16 or depthwise_conv_2d_s16.
 
-    Zeros cost nothing if they fill whole rows or columns of the weights, as in a dilated kernel or one that was enlarged for SAME
-    padding, or if they separate groups. LiteRT has no grouped transposed convolution, and stores one with such zeros.
+    Output row o reads the taps i for which o + cropped - i is a multiple of the stride, and the input rows (o +
+    cropped - i) / stride. The outputs of one phase, o = phase + stride * m, read the same taps and consecutive input
+    rows. So a phase is a convolution of stride 1 with every stride-th tap in reverse order, which writes every
+    stride-th row. The same holds for columns. The sums equal those of LiteRT's scattering kernel
+    (reference/integer_ops/transpose_conv.h), since both are modulo 2^32.
 
-    Neighbouring phases of the columns become one call if only their weights differ and there is one group. The call has the output channels of all of
-    them, since the next column follows the channels of a column in memory.
+    Zeros cost nothing if they fill whole rows or columns of the weights, as in a dilated kernel or one that was
+    enlarged for SAME padding, or if they separate groups. LiteRT has no grouped transposed convolution, and stores
+    one with such zeros.
+
+    Neighbouring phases of the columns become one call if only their weights differ and there is one group. The output
+    channels of this call are those of all its phases, since the next column follows the channels of a column in
+    memory.
     """
     layer = _layer(graph, node)
     vertical, horizontal = (layer.phases(axis) for axis in (1, 2))

@@ -157,11 +157,12 @@ def strided_slice(graph: Graph, node: Node) -> list[KernelCall]:
 
 @selects("transpose")
 def transpose(graph: Graph, node: Node) -> list[KernelCall]:
-    """Select copies in the order of the output, with columns along the innermost axis of the input.
+    """Select copies whose channels are the innermost axis of the output, and whose columns are the innermost axis of
+    the input.
 
-    The columns and the channels of a copy are then the contiguous axes of the two tensors, and copy_s8 transposes this plane square
-    by square. If possible, the rows of the copy are the rows of the input or the output as an image, so that a cascade can begin or
-    end with the copy.
+    So the channels and the columns are contiguous in one of the two tensors each, and copy_s8 transposes this plane
+    square by square. If possible, the rows of the copy are the rows of the input or of the output as an image. A
+    cascade (calls that are computed some rows at a time) can then begin or end with the copy.
     """
     source, result = graph.given(node, 0), graph[node.name]
     wide = source.dtype is DType.INT16
@@ -235,8 +236,8 @@ use the lowest free channel, and so rarely this one."""
 
 @selects("gather")
 def gather(graph: Graph, node: Node) -> list[KernelCall]:
-    """Select gather_s8 with the batch dimensions as batches, the axes between them and the gathered axis as rows, the
-    gathered axis as columns, and the axes after it as channels.
+    """Select gather_s8. Its batches are the batch dimensions, and its columns are the gathered axis. Its rows are the
+    axes between these, and its channels are the axes after the gathered one.
 
     For constant indices without batch dimensions select resize_nearest_neighbor_s8, whose maps can list any rows and
     columns, if few calls suffice (``gathers_by_maps``). For a constant table whose entries lie along its first axis
@@ -265,8 +266,9 @@ def gather(graph: Graph, node: Node) -> list[KernelCall]:
 def _looked_up(name: str, tensors: tuple[Tensor, Tensor, Tensor], extents: tuple[int, int, int]) -> KernelCall:
     """Return the embedding_lookup_s8 call that copies entries of a table.
 
-    ``tensors`` are the table, the indices and the result. ``extents`` are the number of entries, the number of indices, and the bytes
-    of an entry. If the indices of a matrix have several axes, the last one becomes the columns, as the readers of the result see it.
+    ``tensors`` are the table, the indices and the result. ``extents`` are the number of entries, the number of
+    indices, and the bytes of an entry. If the table is a matrix and the indices have several axes, the last of these
+    axes becomes the columns, as in the calls that read the result. Otherwise all indices are columns of one row.
     """
     (table, indices, result), (extent, count, inner) = tensors, extents
     cols = indices.shape[-1] if indices.shape and len(table.shape) == 2 and len(result.shape) > 2 else count
@@ -282,11 +284,11 @@ def _looked_up(name: str, tensors: tuple[Tensor, Tensor, Tensor], extents: tuple
 
 @selects(*(op for op in INDEXED if op != "gather"))
 def indexed(graph: Graph, node: Node) -> list[KernelCall]:
-    """Select resize_nearest_neighbor_s8, whose maps list the rows and columns that are read.
+    """Select resize_nearest_neighbor_s8. Its maps list the rows and columns of the input that are read.
 
-    Further axes need a call for each of their positions: those that are neither rows, columns, batches nor channels
-    of the kernel. If the elements are moved in byte planes (``moved_axes``), each byte of the elements has its own
-    calls.
+    The kernel has four axes: batches, rows, columns and channels. If the tensor has further axes, each of their
+    positions needs a call. If the elements are moved in byte planes (``moved_axes``), each byte of the elements has
+    its own calls.
     """
     source, result = graph.given(node, 0), graph[node.name]
     axes, planes = moved_axes(graph, node)

@@ -228,16 +228,19 @@ def _calls(kernel: str, graph: Graph, node: Node, params: Mapping[str, int]) -> 
 
 
 def views_of(graph: Graph, node: Node, fields: Sequence[str]) -> Iterator[Mapping[str, View]]:
-    """Yield the views of the operands and of the result, by field, in as many sets as are needed to cover the result
-    once. Operands are broadcast. ``fields`` has the fields of the operands in order."""
+    """Yield sets of views, one set for each kernel call that the node needs. Together the sets cover the result once.
+    A set has the views of the operands and of the result, by field.
+
+    Operands are broadcast. ``fields`` has the fields of the operands in order.
+    """
     result = graph[node.name]
     walks = {field: broadcast(graph.given(node, place), result) for place, field in enumerate(fields)}
     return boxes(result.shape, {**walks, "output": by_elements(result)})
 
 
 def broadcast(tensor: Tensor, result: Tensor) -> Walk:
-    """Return the walk through an operand along the dimensions of the result's shape. The pitch is 0 along a dimension
-    in which the operand is broadcast."""
+    """Return the pitches with which an operand is read along the dimensions of the result's shape, as a ``Walk``. The
+    pitch is 0 along a dimension in which the operand is broadcast."""
     missing = len(result.shape) - len(tensor.shape)
     extents = (1,) * missing + tensor.shape
     walk = by_elements(tensor)
@@ -279,7 +282,8 @@ def _table(function: Callable[[npt.NDArray[np.int_]], npt.ArrayLike]) -> dict[st
 
 @selects("cast")
 def cast(graph: Graph, node: Node) -> list[KernelCall]:
-    """Select copies of the low bytes, and lookup_s8 that fills further bytes of the result with the sign.
+    """Select copies of the low bytes of the elements. If the result's elements are longer, also select lookup_s8,
+    which fills their other bytes with the sign.
 
     A cast from int8 to bool is only a lookup_s8.
     """
@@ -308,9 +312,11 @@ _TRUTH = per_tensor(0.5, 0)
 
 @selects(*COMPARISONS)
 def compare(graph: Graph, node: Node) -> list[KernelCall]:
-    """Select compare_s8 or compare_s16. The factors are the scales themselves, as in ComparisonQuantized of LiteRT's comparisons.cc.
+    """Select compare_s8 or compare_s16. The kernel compares the operands times their scales, as ComparisonQuantized
+    of LiteRT's comparisons.cc.
 
-    For int16, LiteRT rescales only the operands of EQUAL and NOT_EQUAL.
+    For int16, LiteRT rescales the operands of EQUAL and NOT_EQUAL only. For other comparisons both operands have the
+    same factor.
     """
     params = {"relation": COMPARISONS.index(node.op)}
     if graph.given(node, 0).dtype is DType.INT16:

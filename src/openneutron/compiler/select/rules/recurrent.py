@@ -66,16 +66,17 @@ def matrix_table(
     zero_point: int,
     factors: Sequence[float],
 ) -> npt.NDArray[np.int32]:
-    """Return the requantization table (``requantization``) of a stacked matrix. The rows form one run of equal length
-    for each of ``factors``; each factor rescales the rows of its run."""
+    """Return the requantization table (``requantization``) of a matrix that consists of several matrices of equal
+    height, one above the other. ``factors`` has the rescaling factor of each of them, and ``zero_point`` is that of
+    the input."""
     sums = weights.astype(np.int64).sum(axis=(1, 2, 3))
     multipliers, shifts = quantize_multipliers(np.repeat(factors, len(weights) // len(factors)))
     return requantization(bias, sums, zero_point, multipliers, shifts)
 
 
 def initial_states(graph: Graph, node: Node, zeros: Sequence[tuple[int, str, int]]) -> tuple[bool, list[KernelCall]]:
-    """Return whether all states are 0 before the first step, and if not, the calls that copy their initial values to
-    the results.
+    """Return True and no calls if all states are constants of 0 before the first step. Otherwise return False and the
+    calls that copy the initial values to the results.
 
     ``zeros`` has for each state the index of its operand, the name of its result, and the stored value of 0. A state
     that is updated in place needs no copy.

@@ -231,10 +231,11 @@ def softmax(graph: Graph, node: Node) -> list[KernelCall]:
 
 @selects("log_softmax")
 def log_softmax(graph: Graph, node: Node) -> list[KernelCall]:
-    """Select log_softmax_s8 with a table of rescaled differences and their exponentials, in the fixed point of LiteRT's sum.
+    """Select log_softmax_s8 with a table. For each difference from the largest value, the table has the rescaled
+    difference and its exponential, in the fixed point of LiteRT's sum.
 
-    The table has all differences that LiteRT's fixed point can hold. LiteRT also leaves out differences whose result does not fit its
-    5 integer bits; their result is -128 here as well.
+    The table has all differences that LiteRT's fixed point can hold. Larger differences have the result -128. LiteRT
+    also leaves out differences whose result does not fit its 5 integer bits; their result is -128 here as well.
     """
     source = graph.given(node, 0)
     rescaled = _rescaled_differences(quant_of(source).scale, 1.0)

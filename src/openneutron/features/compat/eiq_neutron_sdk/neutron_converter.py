@@ -256,11 +256,11 @@ def conversion_log(graph: Graph, program: Program) -> str:
 
 
 def _computed(graph: Graph, layers: Sequence[str]) -> list[list[int]]:
-    """Return the indices of the graph's nodes that each operator of a program computes. ``layers`` are the names of the
-    operators.
+    """Return for each operator of a program the indices of the graph's nodes that it computes. ``layers`` are the
+    names of the operators.
 
-    A node without an operator of its own is fused. It is counted for the operators of the next node with operators
-    among its readers, or else among its sources.
+    A node without an operator of its own was fused into another node. It is counted for the operators of the nearest
+    node after it that has some, or of the nearest one before it if no later node has any.
     """
     named = {node.name.rsplit(";", 1)[-1]: place for place, node in enumerate(graph.nodes)}
     found = [named.get(node_of(layer, named)) for layer in layers]

@@ -327,8 +327,9 @@ LOCAL, ACCUMULATED = "alone", "with all before it"
 
 
 def accuracy(data: ReportData) -> Chart:
-    """Return a chart of the layers' signal-to-quantization-noise ratios, the lowest first. A layer's place follows
-    from the lower one of its two ratios. The chart has at most 2 * SHOWN layers, and its table has all."""
+    """Return a chart of the layers' signal-to-quantization-noise ratios: that of each layer alone, and that with all
+    layers before it. The layer with the lowest ratio of either kind is first. The chart has at most 2 * SHOWN layers,
+    and its table has all."""
 
     def lowest(item: Any) -> float:
         known = [value for value in (item.local_db, item.accumulated_db) if value is not None]
@@ -390,8 +391,8 @@ LABEL_CHARACTERS = 90
 
 
 def memory(data: ReportData) -> Chart:
-    """Return a chart of each buffer as a rectangle: its addresses by its live range. Each of the largest partitions has
-    a view by step and a view by time."""
+    """Return a chart of each buffer as a rectangle: upwards its addresses, and across the steps or the time in which
+    it holds values. Each of the largest partitions has a view by step and a view by time."""
     largest = sorted(range(len(data.partitions)), key=lambda part: (-data.partitions[part].sram_bytes, part))
     views = []
     for part in largest[:MOST_PARTITIONS]:
@@ -568,8 +569,8 @@ def _layers(
 
 
 def _points(data: ReportData) -> tuple[list[Spec], list[tuple[Cell, ...]]]:
-    """Return the layers with multiply-accumulates, as data of the roofline chart and as rows of its table. Layers
-    that move no bytes or take no cycles are omitted too."""
+    """Return the points of the roofline chart, and the rows of its table. There is one for each layer with
+    multiply-accumulates that moves bytes and takes cycles."""
     rows: list[Spec] = []
     table: list[tuple[Cell, ...]] = []
     for index, layer in enumerate(data.layers):

@@ -90,10 +90,12 @@ def report_data(
 
 
 def report_of_language_model(file: bytes, name: str) -> ReportData:
-    """Return the report data of a language model in a ``.pte``. The file contains no facts about its compile. The figures are computed from the
-    program, and for one token at a quarter of the cache.
+    """Return the report data of a language model in a ``.pte``. The file contains no facts about its compile, so that
+    the figures are computed from the program. Those of time and work are for one token when a quarter of the cache is
+    filled.
 
-    Raises as ``openneutron.language.model.found`` does, and InvalidProgramError for a chip that this version does not know.
+    Raises as ``openneutron.language.model.found`` does, and InvalidProgramError for a chip that this version does not
+    know.
     """
     interface, program = found(file, name)
     target = targets.with_checksum(program.header["target"])
@@ -154,8 +156,8 @@ def with_accuracy(data: ReportData, accuracy: Iterable[Measured]) -> ReportData:
 
 
 def by_layer(accuracy: Iterable[Measured], layers: Sequence[Layer]) -> Iterable[LayerAccuracy]:
-    """Yield each measured accuracy under the name of a layer. An accuracy measured for a module or node gets the name of its last layer; a name
-    without a layer is kept."""
+    """Yield each measured accuracy under the name of a layer. If the accuracy was measured for a module or a node of
+    the model, this is the last layer that computes the module or node. A name for which there is no layer is kept."""
     names: dict[str, str] = {}
     for layer in layers:
         names |= dict.fromkeys(filter(None, (layer.module, layer.node)), layer.name)
@@ -235,8 +237,8 @@ MOVES = "bytes"
 
 
 def _split(call: OperatorReport, target: Target) -> tuple[int, int, int]:
-    """Return the cycles of a call for dispatch, for compute and for moving values. Either compute or moving values bounds a call; the cycles of
-    the other are 0."""
+    """Return three numbers of cycles of a call: for its dispatch, for computing, and for moving values. All cycles
+    without the dispatch count as computing or as moving values, whichever bounds the call. The other number is 0."""
     is_transfer = KERNEL_BY_NAME[call.kernel].is_transfer  # the data mover makes it
     dispatch = 0 if is_transfer else call.stripes * issue_cycles(KERNEL_BY_NAME[call.kernel], target)
     rest = call.cycles - dispatch
@@ -260,8 +262,8 @@ def _buffers(number: int, part: PartitionSummary, target: Target) -> list[Buffer
 
 
 def _live_bytes(buffers: Iterable[Buffer], steps: int) -> list[int]:
-    """Return for each step the number of bytes of the partition's memory, in all regions, that hold values. Bytes
-    that an operand and an in-place result share count once."""
+    """Return for each step the number of bytes of the partition's memory, in all regions, that hold values. If a
+    result is written over its operand, their common bytes count once."""
     live: list[list[tuple[int, int]]] = [[] for _ in range(steps)]
     for buffer in buffers:
         for step in range(buffer.first, min(buffer.last + 1, steps)):

@@ -51,11 +51,12 @@ def cycles_by_key(data: ReportData) -> dict[str, int]:
 
 
 def notes(data: ReportData, other: ReportData) -> dict[int, str]:
-    """Return notes on how ``data`` differs from the other compile, by the positions of nodes in ``data.graph``.
+    """Return notes on how ``data`` differs from ``other``, another compile, by the positions of nodes in
+    ``data.graph``.
 
-    A note says that the node runs elsewhere there, that it exists only here, or that its layer takes so many percent
-    more or less time here. Nodes without a notable difference have no note. Kernel calls with one ``layer_key`` count
-    as one layer, which is noted at its first node.
+    A note says that the other compile runs the node on the other processor, that it does not have the node, or by how
+    many percent its layer takes more or less time in ``data``. Nodes without a notable difference have no note.
+    Kernel calls with one ``layer_key`` count as one layer, which is noted at its first node.
     """
     here, there = cycles_by_key(data), cycles_by_key(other)
     on_cpu = {node.name for node in other.graph if node.kind == ON_CPU}
