@@ -110,6 +110,7 @@ def test_a_loader_is_read_item_by_item() -> None:
             yield row
 
     found = source(items(), [PAIR], limit=3)
+    assert found.limited(2).places == range(2) and found.limited(9).places == range(3)
     assert asked == []
     next(iter(found))
     assert asked == [0]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,16 @@ def test_a_process_that_is_killed_loses_no_shard(job: Job) -> None:
     assert {place: facts(answer) for place, answer in found.items()} == {
         place: facts(answer) for place, answer in expected.items()
     }
+
+
+@pytest.mark.parametrize("command", ["/no/such/program", "/bin/false"])
+def test_processes_that_do_not_begin_leave_the_shards_to_this_one(
+    job: Job, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setattr(sys, "executable", command)
+    pool = _Pool(job.to_bytes(), shards(SAMPLES, None))
+    pool.start()
+    assert pool.finished(wait=True) == [] and pool.next_place() == 0
 
 
 @pytest.mark.parametrize(("seconds", "expected"), [(0.1, 0), (9, 0), (10, 1), (24, 3), (1000, 7)])

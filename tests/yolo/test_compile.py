@@ -98,6 +98,14 @@ def test_a_cameras_frames_have_the_boxes_of_pictures(
     assert Image.open("boxes.png").size == (tiny.SIZE, tiny.SIZE)
 
 
+def test_accuracy_compares_the_boxes_of_samples_that_are_read_once(checkpoint: Path, given: list[torch.Tensor]) -> None:
+    loading = LoadingOptions(input_shapes=SHAPES)
+    found = openneutron.accuracy(checkpoint, calibration=given[:4], data=iter(given[4:]), loading=loading)
+    assert found.boxes is not None and found.boxes.pictures == found.samples == len(given[4:])
+    with pytest.raises(InvalidOptionError, match="data: there are no samples"):
+        openneutron.accuracy(checkpoint, calibration=given[:4], data=[], loading=loading)
+
+
 def test_agreement_counts_matched_lost_and_new_boxes() -> None:
     wanted = torch.tensor(
         [[0, 0, 10, 10, 0.9, 0], [20, 0, 30, 10, 0.8, 0], [40, 0, 50, 10, 0.2, 0]], dtype=torch.float32

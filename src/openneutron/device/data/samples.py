@@ -199,7 +199,9 @@ class Source:
         total = self.count
         if limit is None or (total is not None and total <= limit):
             return self
-        chosen: Sequence[int] = range(limit) if total is None else [step * total // limit for step in range(limit)]
+        if total is None:
+            return replace(self, places=range(limit) if self.places is None else self.places[:limit])
+        chosen = [step * total // limit for step in range(limit)]
         return replace(self, places=chosen if self.places is None else [self.places[place] for place in chosen])
 
 

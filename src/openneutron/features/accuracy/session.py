@@ -461,17 +461,27 @@ def report(asked: Session, data: Any, metric: Metric | None = None) -> AccuracyR
     calls: Any = list(without_labels(asked.samples)) if data is None else None
     if calls is None:
         calls = Labelled(data, asked.source.inputs, asked.request.data)
-    found = analysed(ready, calls, asked.request.options.target, length_hint(calls), metric)
+    pictures: list[ModelInputs] = []
+    kept = _keeping(calls, pictures, MOST_PICTURES)
+    found = analysed(ready, kept, asked.request.options.target, length_hint(calls), metric)
+    if not found.samples:
+        raise InvalidOptionError("data: there are no samples. Pass at least one tuple of the model's arguments.")
     found = dataclasses.replace(found, has_float_weights=not asked.is_quantized)
     model = asked.request.model
     if finds_boxes(model):
         with step("Comparing boxes"):
-            pictures = [call for call, _ in calls][:MOST_PICTURES]
             heads = [(Run(both.real).of(call), program.run(*call.args)) for call in pictures]
             found = dataclasses.replace(found, boxes=boxes_agreement(model, heads))
-    if not found.samples:
-        raise InvalidOptionError("data: there are no samples. Pass at least one tuple of the model's arguments.")
     return found
+
+
+def _keeping(calls: Any, kept: list[ModelInputs], most: int) -> Iterator[tuple[ModelInputs, Sample]]:
+    """Yield the calls, and append the first ``most`` of them to ``kept``: ``calls`` may be an iterator, which can be
+    read only once."""
+    for call, sample in calls:
+        if len(kept) < most:
+            kept.append(call)
+        yield call, sample
 
 
 def repair(asked: Session, data: Any, target_db: float, journal: Path | None) -> RepairReport:

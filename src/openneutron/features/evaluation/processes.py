@@ -78,7 +78,7 @@ class _Pool:
         self._job = job
         self._shards = shards
         self._places: queue.SimpleQueue[int] = queue.SimpleQueue()
-        self._done: queue.SimpleQueue[tuple[int, Answer] | MissingToolError] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[tuple[int, Answer] | MissingToolError | None] = queue.SimpleQueue()
         self._losses = [0] * len(shards)
         self._closed = threading.Event()
         self._children: set[subprocess.Popen[bytes]] = set()
@@ -98,15 +98,17 @@ class _Pool:
             return None
 
     def finished(self, wait: bool) -> list[tuple[int, Answer]]:
-        """Return the indices and answers of shards that other processes have finished. With ``wait``, wait for at least
-        one. Raises MissingToolError where a shard ended several processes."""
+        """Return the indices and answers of shards that other processes have finished. With ``wait``, wait until there
+        is one, or until a process ends: it may have left a shard in the queue. Raises MissingToolError where a shard
+        ended several processes."""
         found: list[tuple[int, Answer]] = []
         while wait or not self._done.empty():
             item = self._done.get()
+            wait = False
             if isinstance(item, MissingToolError):
                 raise item
-            found.append(item)
-            wait = False
+            if item is not None:
+                found.append(item)
         return found
 
     def close(self) -> None:
@@ -118,8 +120,11 @@ class _Pool:
                     child.kill()
 
     def _feed(self) -> None:
-        while not self._closed.is_set() and self._serve():
-            pass
+        # A system without memory for another process leaves the shards to those that run.
+        with suppress(OSError):
+            while not self._closed.is_set() and self._serve():
+                pass
+        self._done.put(None)
 
     def _serve(self) -> bool:
         """Start a process and let it evaluate shards until the queue is empty. Return whether a process has to replace
