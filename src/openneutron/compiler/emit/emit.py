@@ -7,7 +7,6 @@ to the weights blob.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -239,19 +238,18 @@ def emit(
         state_size=state_bytes(graph),
     )
     program = encode(microcode, bytes(weights.blob))
-    return with_facts(program, [_facts(call) for call in schedule.calls]) if profile else program
+    return with_facts(program, [_facts(call, storages) for call in schedule.calls]) if profile else program
 
 
-def _facts(call: KernelCall) -> OperatorFacts:
-    """Return the name of a call, and the number of bytes that it reads and writes in all. Each byte counts once. Of a
-    table, only the entries that the call reads count."""
+def _facts(call: KernelCall, storages: Storages) -> OperatorFacts:
+    """Return the name of a call and the bytes that it reads and writes, without scratch. Each byte counts once, also
+    where two operands are the same tensor; a table counts only the entries that the call reads."""
     kept = call.traits.copied_by_kernel
-    views = (call.views["output" if name in kept else name] for name in call.views)
-    read = sum(
-        math.prod(extent for extent, pitch in zip(view.extents, view.pitches, strict=True) if pitch or extent == 1)
-        for view in views
-    )
-    return OperatorFacts(_last_name(call.name), read + sum(call.packed_bytes().values()))
+    read = sum(call.views["output"].distinct_bytes for name in call.views if name in kept)
+    counted = [(name, view) for name, view in call.views.items() if name not in kept and not call.is_scratch(name)]
+    # An output in place of an operand is in the same storage, but is read and written.
+    seen = {(call.writes(name), storages.of[view.tensor], view.place): view.distinct_bytes for name, view in counted}
+    return OperatorFacts(_last_name(call.name), read + sum(seen.values()) + sum(call.packed_bytes().values()))
 
 
 def _buffer(
