@@ -189,6 +189,13 @@ def test_an_island_that_takes_longer_on_the_npu_stays_on_the_cpu() -> None:
         "cut_by_cost: partitions of 'island' are left to the CPU because of their time on imxrt700. Compile the model again for other "
         "options."
     )
+    with pytest.raises(InvalidOptionError) as caught:
+        whole.recompile(cut_by_cost=True)
+    assert str(caught.value) == (
+        "cut_by_cost: partitions of 'island' are between operators on the CPU, and may take more time on imxrt700 than on its CPU. Compile "
+        "the model again for these options."
+    )
+    assert whole.recompile(io_place="arena").options.io_place == "arena"
 
 
 def test_each_kind_of_work_has_counted_instructions() -> None:

@@ -23,7 +23,7 @@ from torch.utils import _pytree as pytree
 
 from openneutron.api.compile import compiled
 from openneutron.api.frame import Frame, backend_config, in_words, keep_state, lowered
-from openneutron.api.result import CompiledResult, check_partitions
+from openneutron.api.result import CompiledResult, check_partitions, check_recompile
 from openneutron.device import pte
 from openneutron.device.cache import UNREADABLE, Digest, Store, caching, code, current, packed, record, unpacked
 from openneutron.device.converter import kernel_selections
@@ -97,12 +97,14 @@ from openneutron.targets import Target
 class Quantized:
     """A quantized module. ``samples`` are the first calibration samples.
 
-    ``real`` is the float module that the quantized one was made from; None where the accuracy is not measured.
+    ``real`` is the float module that the quantized one was made from; None where the accuracy is not measured. ``types`` has the types of
+    activations of the target's NPU; empty where the quantized module is the same for every NPU.
     """
 
     module: GraphModule
     real: GraphModule | None = None
     samples: Sequence[ModelInputs] = ()
+    types: tuple[str, ...] = ()
 
     def accuracy(self) -> tuple[OutputAccuracy, ...]:
         """Return the accuracy of the results on the samples; empty without a float module or samples."""
@@ -165,10 +167,8 @@ class Unquantized:
         """
         options = self.request.quantization
         module, train_fn = self.source.module, options.train_fn
-        measures, quantizer = (
-            measures_in(options),
-            quantizer_for(options, self.target, converter=self.request.options.converter),
-        )
+        measures = measures_in(options)
+        quantizer = quantizer_for(options, self.target, converter=self.request.options.converter)
         if self.is_quantized:
             given = ("keep_float", "train_fn", "activations", "layer_activations", *measures)
             for option in [name for name in given if name in changed(options)]:
@@ -178,12 +178,11 @@ class Unquantized:
             module = calibrate_and_quantize(copy.deepcopy(module), (), quantizer, is_qat=True, train_fn=train_fn)
         elif self.samples is None:
             raise InvalidOptionError(
-                "calibration: there are no samples; int8 scales come from typical inputs. "
-                "Pass calibration=[...], each item a tuple of the model's arguments (--calibration on the command line)."
+                "calibration: there are no samples; int8 scales come from typical inputs. Pass calibration=[...], each item a tuple of the "
+                "model's arguments (--calibration on the command line)."
             )
         else:
             total = self.total
-
             samples = FirstSamples(self.samples)
             real, module = quantized_with(
                 module,
@@ -195,7 +194,8 @@ class Unquantized:
             if self.source.state:
                 restore(real, self.source.state)
                 restore(module, self.source.state)
-            return Quantized(module, real, samples.first(SAMPLES))
+            types = self.target.neutron_target.npu.data_types.value if quantizer.depends_on_types else ()
+            return Quantized(module, real, samples.first(SAMPLES), types)
         if self.source.state:
             restore(module, self.source.state)
         return Quantized(module)
@@ -220,6 +220,7 @@ class CachedModel:
     delegation: Delegation
     frame: Frame
     outputs: tuple[OutputAccuracy, ...] = ()
+    types: tuple[str, ...] = ()
 
 
 def has_key(model: Unquantized) -> bool:
@@ -251,6 +252,7 @@ def key_of(model: Unquantized) -> str:
     asked = {
         **{item.name: _plain(getattr(quantization, item.name)) for item in fields(quantization)},
         "facts": model.facts,
+        "types": model.target.neutron_target.npu.data_types.value,
         "takes_int16": model.request.options.takes_int16,
         "cpu": model.request.options.cpu_kernels,
         "cuts": model.request.options.target if model.request.options.cuts_by_cost else "",
@@ -311,11 +313,12 @@ def save(
     specs: Sequence[CompileSpec],
     buffer: bytes,
     outputs: Sequence[OutputAccuracy] = (),
+    types: Sequence[str] = (),
 ) -> None:
     """Write the cache entry of a model. Nothing is written unless the entry reproduces the compiled file ``buffer``."""
     lowered = [LoweredPartition(part.name, part.graph, part.interface, part.layers) for part in parts]
     try:
-        data = written(CachedModel(tuple(lowered), delegation, frame, tuple(outputs)))
+        data = written(CachedModel(tuple(lowered), delegation, frame, tuple(outputs), tuple(types)))
     except TypeError:  # a graph can't be written as data
         return
     found = read(data)
@@ -344,6 +347,7 @@ def written(model: CachedModel) -> bytes:
         "places": model.frame.places,
         "delegation": asdict(model.delegation),
         "outputs": [item.to_dict() for item in model.outputs],
+        "types": model.types,
     }
     return packed(facts, blobs)
 
@@ -361,7 +365,8 @@ def read(data: bytes) -> CachedModel | None:
             layers = {str(name): str(words) for name, words in part["layers"].items()}
             partitions.append(LoweredPartition(part["name"], graph, _interface(part["interface"]), layers))
         outputs = tuple(record(OutputAccuracy, item) for item in facts["outputs"])
-        return CachedModel(tuple(partitions), record(Delegation, facts["delegation"]), frame, outputs)
+        delegation, types = record(Delegation, facts["delegation"]), tuple(map(str, facts["types"]))
+        return CachedModel(tuple(partitions), delegation, frame, outputs, types)
     except (*UNREADABLE, OpenNeutronError):
         return None
 
@@ -396,8 +401,8 @@ class CompiledModel(CompiledResult):
     programs of NXP's converter. ``frame`` is the program after ExecuTorch's passes, without payloads. ``quantizing`` is the function that
     returns ``quantized``. ``calibrated`` has the preprocessing of the calibration data and the first sample. ``timings`` has the times of
     the compile's steps. ``later`` is a float module with steps after the quantized module, such as a detector's non-maximum suppression.
-    It is None where there are none. ``outputs`` is the accuracy of the float results, measured on a few calibration samples; empty
-    without a float model.
+    It is None where there are none. ``outputs`` is the accuracy of the float results on a few calibration samples; empty without a float
+    model. ``types`` has the types of activations of the NPU where the quantization depends on them, or else nothing.
 
     >>> import openneutron
     >>> program = openneutron.compile(model, example, calibration=batches)  # doctest: +SKIP
@@ -420,6 +425,7 @@ class CompiledModel(CompiledResult):
     timings: Timings = field(default=Timings(), repr=False)
     outputs: tuple[OutputAccuracy, ...] = field(default=(), repr=False)
     later: nn.Module | None = field(default=None, repr=False)
+    types: tuple[str, ...] = field(default=(), repr=False)
 
     @property
     def whole(self) -> nn.Module:
@@ -485,13 +491,13 @@ class CompiledModel(CompiledResult):
             options: The options of a compile.
 
         Returns:
-            Whether a compile with these options puts the same operators into the NPU's programs, and computes the others with the same
-            kernels on the CPU.
+            Whether a compile with these options has the same operators in its programs, and the same kernels for the others.
         """
-        before = self.options
-        is_cut = any(item.rule == COST for item in self.delegation.on_cpu)
-        is_alike = (before.target, before.cuts_by_cost) == (options.target, options.cuts_by_cost)
-        return before.has_same_partitions(options) and (is_alike or not is_cut)
+        try:
+            self._check_same(options)
+        except InvalidOptionError:
+            return False
+        return True
 
     def _figures(self, changes: Mapping[str, Any]) -> Summary:
         with suppressed(), older_objects_kept():
@@ -503,20 +509,8 @@ class CompiledModel(CompiledResult):
 
         ``buffer`` of the returned model is still the file of this model.
         """
-        check_partitions(self.options, options, self.graphs, self.delegation.on_cpu)
-        before, after = self.options.cpu_kernels, options.cpu_kernels
-        if before != after and any(item.computes for item in self.delegation.on_cpu):
-            raise InvalidOptionError(
-                f"cpu: the operators of '{self.name}' on the CPU have the kernels '{before}'; these options ask for '{after}'. Compile the "
-                "model again."
-            )
-        if not self.can_recompile(options):
-            raise InvalidOptionError(
-                f"cut_by_cost: partitions of '{self.name}' are left to the CPU because of their time on {self.options.target}. Compile the "
-                "model again for other options."
-            )
-        spec = NeutronTargetSpec(options.target)
-        specs = _compile_spec(options, self.delegation_options, self.name)
+        self._check_same(options)
+        spec, specs = NeutronTargetSpec(options.target), _compile_spec(options, self.delegation_options, self.name)
         made = replace(
             self,
             target=spec.neutron_target,
@@ -525,6 +519,12 @@ class CompiledModel(CompiledResult):
             **_parts(recompiled(self.parts, decode_specs(specs))),
         )
         return made, specs
+
+    def _check_same(self, options: CompileOptions) -> None:
+        found, before = self.delegation, self.options
+        check_partitions(before, options, self.graphs, found.on_cpu)
+        rules = [item.rule for item in found.on_cpu if item.computes]
+        check_recompile(self.name, before, options, self.types, bool(rules), found.has_islands, COST in rules)
 
     def intermediates(self, folder: Path) -> dict[Path, bytes]:
         """Return each partition as a ``.tflite`` before and after compiling.
@@ -646,8 +646,7 @@ def compile_module(request: Request) -> CompiledModel:
 
         request, graph_of = framed(request), graph_of_frames
     options, quantization, delegation, name = request.options, request.quantization, request.delegation, request.name
-    spec = NeutronTargetSpec(options.target)
-    specs = _compile_spec(options, delegation, name)
+    spec, specs = NeutronTargetSpec(options.target), _compile_spec(options, delegation, name)
     with suppressed(), step("Exporting"):
         source = graph_of(request)
     asked = Unquantized.of(source, request, spec)
@@ -671,6 +670,7 @@ def compile_module(request: Request) -> CompiledModel:
         calibrated=asked.calibrated,
         outputs=made.outputs,
         later=getattr(request.model, "later", None) if isinstance(request.model, Staged) else None,
+        types=made.types,
     )
     if delegation.must_delegate and not result.parts:
         cpu, cause = result.delegation.on_cpu, result.delegation.cause
@@ -702,6 +702,7 @@ class _Made:
     parts: Sequence[CompiledPartition]
     quantizing: Callable[[], GraphModule]
     outputs: tuple[OutputAccuracy, ...] = ()
+    types: tuple[str, ...] = ()
 
 
 def _made_with_cache(store: Store, asked: Unquantized, specs: list[CompileSpec]) -> _Made:
@@ -713,13 +714,13 @@ def _made_with_cache(store: Store, asked: Unquantized, specs: list[CompileSpec])
     if found is None:
         made = _made(asked, specs)
         with suppressed(), step("Writing"):
-            save(store, key, made.delegation, made.frame, made.parts, specs, made.buffer, made.outputs)
+            save(store, key, made.delegation, made.frame, made.parts, specs, made.buffer, made.outputs, made.types)
         return made
     parts = recompiled(found.partitions, decode_specs(specs))
     with suppressed(), in_words(asked.request.name, "write"), step("Writing"):
         buffer = found.frame.to_bytes([part.payload for part in parts], specs)
     quantizing = partial(quantized_later, store, key, asked)
-    return _Made(buffer, found.delegation, found.frame, parts, cache(quantizing), found.outputs)
+    return _Made(buffer, found.delegation, found.frame, parts, cache(quantizing), found.outputs, found.types)
 
 
 def _made(asked: Unquantized, specs: list[CompileSpec]) -> _Made:
@@ -770,7 +771,7 @@ def _made(asked: Unquantized, specs: list[CompileSpec]) -> _Made:
             keep_state(edge.exported_program())
         executorch = edge.to_executorch(backend_config(delegation.any_runtime and not delegation.must_delegate))
         frame, parts = Frame.of(executorch)
-        return _Made(bytes(executorch.buffer), found, frame, parts, lambda: module, outputs)
+        return _Made(bytes(executorch.buffer), found, frame, parts, lambda: module, outputs, quantized.types)
 
 
 def analyse(model: nn.Module | ExportedProgram, example_inputs: Any = None, **others: Any) -> CompiledModel:

@@ -24,7 +24,7 @@ from openneutron.ir import Graph
 from openneutron.ir.graph import OnCpu
 from openneutron.isa import Program
 from openneutron.litert.read import archive_entry
-from openneutron.options import CompileOptions
+from openneutron.options import EIQ, CompileOptions
 
 if TYPE_CHECKING:
     from openneutron.features.report import Summary
@@ -52,6 +52,51 @@ def check_partitions(
         raise InvalidOptionError(
             f"{name}: its operators of int16 are in the programs with {getattr(before if inside else after, name)!r}, and outside with "
             f"{getattr(after if inside else before, name)!r}. Compile the model again."
+        )
+
+
+def check_recompile(
+    name: str,
+    before: CompileOptions,
+    after: CompileOptions,
+    types: tuple[str, ...],
+    computes_on_cpu: bool,
+    has_islands: bool,
+    is_cut: bool,
+) -> None:
+    """Raise InvalidOptionError where a compile with the options ``after`` quantizes the PyTorch model ``name`` otherwise than with the
+    options ``before``, has other kernels for operators on the CPU, or may leave other partitions to the CPU because of their time.
+
+    ``types`` has the NPU's types of activations if the quantization depends on them. The last three arguments state that operators on
+    the CPU compute, that partitions are between operators on the CPU, and that such partitions were left to the CPU.
+    """
+    if EIQ in (before.converter, after.converter) and before.converter != after.converter:
+        raise InvalidOptionError(
+            f"converter: '{name}' is quantized and partitioned for '{before.converter}', and '{after.converter}' takes other operators. "
+            "Compile the model again."
+        )
+    computed, there = (targets.get(options.target).npu.data_types for options in (before, after))
+    if types and types != there.value:
+        raise InvalidOptionError(
+            f"target: '{name}' is quantized for an NPU that computes on {computed}; that of {after.target} computes on {there}. Compile "
+            "the model again."
+        )
+    if before.cpu_kernels != after.cpu_kernels and computes_on_cpu:
+        raise InvalidOptionError(
+            f"cpu: the operators of '{name}' on the CPU have the kernels '{before.cpu_kernels}'; these options ask for "
+            f"'{after.cpu_kernels}'. Compile the model again."
+        )
+    if (before.target, before.cuts_by_cost) == (after.target, after.cuts_by_cost):
+        return
+    if is_cut:
+        raise InvalidOptionError(
+            f"cut_by_cost: partitions of '{name}' are left to the CPU because of their time on {before.target}. Compile the model again "
+            "for other options."
+        )
+    if has_islands and after.cuts_by_cost:
+        raise InvalidOptionError(
+            f"cut_by_cost: partitions of '{name}' are between operators on the CPU, and may take more time on {after.target} than on its "
+            "CPU. Compile the model again for these options."
         )
 
 

@@ -424,16 +424,16 @@ class NeutronPartitioner(Partitioner):
             self._delegate.use_neutron_for_format_conversion,
             self.custom_delegation_options.allow_no_op_partitions,
             tries or self._compiles,
-            self._slower if self._delegate.options.cuts_by_cost else None,
+            self._islands,
         )
         return partition(program.graph_module.graph, constants, options, states)
 
-    def _slower(self, partitions: Sequence[Partition]) -> Iterable[tuple[Partition, Reject]]:
-        """Return the partitions between operators on the CPU that the CPU computes in less time, with the reason; see
-        ``slower_islands``."""
-        from openneutron.pytorch.partition.islands import slower_islands
+    def _islands(self, partitions: Sequence[Partition]) -> Iterable[tuple[Partition, Reject | None]]:
+        """Return the partitions between operators on the CPU, each with the reason to leave it there or None; see
+        ``islands``."""
+        from openneutron.pytorch.partition.islands import islands
 
-        return slower_islands(partitions, self.neutron_target_spec.neutron_target, self._delegate.options)
+        return islands(partitions, self.neutron_target_spec.neutron_target, self._delegate.options)
 
     def _tried(self, lowered: Lowered) -> Tried:
         """Return the result of ``_compiles``, or the nodes that the converter of the options refuses."""
@@ -626,4 +626,4 @@ def delegation_of(graph: Graph, found: Partitioning, calls: Sequence[Sequence[No
         if node in found.rejected and counts(node) and not joins_output(node)
     ]
     cpu += [on_cpu_state(node, reject) for node, reject in found.states_on_cpu.items()]
-    return Delegation(tuple(npu), tuple(cpu), len(found.partitions))
+    return Delegation(tuple(npu), tuple(cpu), len(found.partitions), has_islands=found.has_islands)

@@ -93,12 +93,14 @@ class Delegation:
     """The placement of every operator of one method on the NPU or the CPU. Quantize and dequantize nodes are not listed.
 
     ``str`` counts only operators that compute. ``cpu_parts`` is the number of delegate calls of a CPU backend such as XNNPACK.
+    ``has_islands`` states that ``cut_by_cost`` compared the times of a partition on the NPU and on the CPU, or would have.
     """
 
     on_npu: tuple[NodeOnNpu, ...] = ()
     on_cpu: tuple[NodeOnCpu, ...] = ()
     partitions: int = 0
     cpu_parts: int = 0
+    has_islands: bool = False
 
     @property
     def cause(self) -> NodeOnCpu | None:
@@ -115,6 +117,7 @@ class Delegation:
             (*self.on_cpu, *later.on_cpu),
             self.partitions + later.partitions,
             self.cpu_parts + later.cpu_parts,
+            self.has_islands or later.has_islands,
         )
 
     def __str__(self) -> str:

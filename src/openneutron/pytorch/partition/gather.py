@@ -99,6 +99,8 @@ class Partitioning:
     rejected: Mapping[Node, Reject]
     states_on_cpu: Mapping[Node, Reject] = field(default_factory=dict)
     """The placeholders of buffers that the program updates and that no partition keeps, each with the reason."""
+    has_islands: bool = False
+    """Whether partitions are, or were before they were cut, between operators on the CPU."""
 
 
 def levels(graph: Graph, units: Sequence[Unit]) -> dict[Unit, int]:
@@ -139,15 +141,15 @@ class PartitionOptions:
     """Options of partitioning: the operators that the user keeps on the CPU, and options of lowering.
 
     compiles: a function that tries to compile a lowered partition. It returns a trial (``select.try_compile``), the nodes that must leave
-    the partition, or None if there is nothing to try. slower: a function that returns the partitions that would be faster on the CPU, each
-    with the reason.
+    the partition, or None if there is nothing to try. islands: a function that returns the partitions between operators
+    on the CPU, each with the reason to leave it there, or None to delegate it.
     """
 
     operators_not_to_delegate: tuple[str, ...] = ()
     transpose_on_npu: bool = True
     allow_no_op_partitions: bool = False
     compiles: Callable[[Lowered], Sequence[Refused] | Trial | None] | None = None
-    slower: Callable[[Sequence[Partition]], Iterable[tuple[Partition, Reject]]] | None = None
+    islands: Callable[[Sequence[Partition]], Iterable[tuple[Partition, Reject | None]]] | None = None
 
 
 def partition(
@@ -163,6 +165,7 @@ def partition(
         seen = any(LEFT_FLOAT in node.meta.get("custom", {}) for node in graph.nodes)
         return Partitioning((), {node: _not_quantized(node, seen) for node in graph.nodes if is_compute(node)})
     lowering, accepted = _supported(units, constants, options, rejected)
+    has_islands = False
     while True:
         partitions, refused = [], set()
         for plain in gather(graph, accepted, constants):
@@ -178,10 +181,12 @@ def partition(
                 partitions.append(tried)
             else:
                 refused |= tried
-        if not refused and len(partitions) > 1 and options.slower is not None:
-            for part, reject in options.slower(partitions):
-                rejected |= {node: reject for unit in part.units for node in unit.compute}
-                refused.update(part.units)
+        if not refused and len(partitions) > 1 and options.islands is not None:
+            for part, reject in options.islands(partitions):
+                has_islands = True
+                if reject is not None:
+                    rejected |= {node: reject for unit in part.units for node in unit.compute}
+                    refused.update(part.units)
         if not refused:
             break
         accepted = [unit for unit in accepted if unit not in refused]
@@ -194,7 +199,8 @@ def partition(
             rejected[node] = replace(reject, hint="")
     assert all(node in delegated or node in rejected for node in graph.nodes if is_compute(node))
     has_states = partitions and (states.found or states.refused)
-    return Partitioning(tuple(partitions), rejected, dict(_states_on_cpu(partitions, states)) if has_states else {})
+    on_cpu = dict(_states_on_cpu(partitions, states)) if has_states else {}
+    return Partitioning(tuple(partitions), rejected, on_cpu, has_islands)
 
 
 def _states_on_cpu(partitions: Sequence[Partition], states: States) -> Iterator[tuple[Node, Reject]]:

@@ -27,23 +27,26 @@ from openneutron.targets import Target
 HINT = "Set cut_by_cost=False (--no-cut-by-cost) to have it on the NPU."
 
 
-def slower_islands(
+def islands(
     partitions: Sequence[Partition], target: Target, options: CompileOptions
-) -> Iterator[tuple[Partition, Reject]]:
-    """Yield each partition between operators on the CPU that the NPU computes in more time than the CPU, with the
-    reason. The NPU's time includes the conversions of the inputs and outputs.
+) -> Iterator[tuple[Partition, Reject | None]]:
+    """Yield each partition between operators on the CPU, with the reason to leave it there if the NPU takes more time
+    for it than the CPU, or else None. The NPU's time includes the conversions of the inputs and outputs.
 
-    A partition with states, or whose time is not known, is left out.
+    A partition with states, or whose calls are not known, is left out. Without ``cut_by_cost`` there are no reasons.
     """
     inside = {node for part in partitions for node in part.nodes}
     for part in partitions:
         if part.states or part.trial is None or not _is_island(part, inside):
             continue
-        on_npu, beside = _npu_milliseconds(part, target), _cpu_milliseconds(part, target, options)
-        if beside is not None and beside < on_npu:
-            words = [f"{time * 1000:,.1f} us" for time in (on_npu, beside)]
-            reason = f"it is between operators on the CPU: {words[0]} on the NPU with the conversions around it, {words[1]} on the CPU"
-            yield part, Reject(reason, HINT, COST)
+        reject = None
+        if options.cuts_by_cost:
+            on_npu, beside = _npu_milliseconds(part, target), _cpu_milliseconds(part, target, options)
+            if beside is not None and beside < on_npu:
+                words = [f"{time * 1000:,.1f} us" for time in (on_npu, beside)]
+                reason = f"it is between operators on the CPU: {words[0]} on the NPU with the conversions around it, {words[1]} on the CPU"
+                reject = Reject(reason, HINT, COST)
+        yield part, reject
 
 
 def _is_island(part: Partition, inside: set[Node]) -> bool:

@@ -147,6 +147,8 @@ class NeutronQuantizer(Quantizer):
         self._positions: Set[Node] = frozenset()
         self._joins: Set[Node] = frozenset()
         self._wide, self._saturates = NOTHING_WIDE, False
+        self.depends_on_types = False
+        """Whether the NPU's types of activations have decided how a node is quantized."""
         self.splits_results = True
 
     def set_global(self, config: QuantizationConfig | None) -> Self:
@@ -239,7 +241,10 @@ class NeutronQuantizer(Quantizer):
         self._saturates = not REACHES.keys().isdisjoint(called)
         if (not called.isdisjoint(WIDENING) or called >= CARRYING) and self._widens():
             usual = [node for node in free if self._is_usual(node)]
-            self._wide = find_wide_powers(model, usual, self._host).having(find_carried_states(model, usual))
+            wide = find_wide_powers(model, usual, self._host).having(find_carried_states(model, usual))
+            self.depends_on_types |= bool(wide.nodes)
+            if self._has_int16():
+                self._wide = wide
         for region in self._functions(model, free):
             self._annotate_function(region)
         for node in model.graph.nodes:
@@ -278,12 +283,12 @@ class NeutronQuantizer(Quantizer):
         return config is not None and config.activations is None and node not in self._positions
 
     def _widens(self) -> bool:
-        """Return whether parts of an int8 model may become int16.
+        """Return whether parts of an int8 model may become int16 on an NPU that computes on it. In training and for
+        NXP's converter all parts stay int8."""
+        return not self.is_qat and self.converter != EIQ and self.activations == INT8
 
-        The target must have int16 kernels. In training and for NXP's converter all parts stay int8.
-        """
-        types = self.neutron_target_spec.neutron_target.npu.data_types.value
-        return not self.is_qat and self.converter != EIQ and self.activations == INT8 and INT16 in types
+    def _has_int16(self) -> bool:
+        return INT16 in self.neutron_target_spec.neutron_target.npu.data_types.value
 
     def _type_moved(self, node: Node, data: Iterable[Node], config: QuantizationConfig) -> str | None:
         """Return the activation type of an operator that only moves values.
@@ -418,8 +423,8 @@ class NeutronQuantizer(Quantizer):
                 {}, self._output_activation(node, config), _annotated=True
             )
         fixed = rule.fixed if dtype == torch.bool else BYTES_AND_WORDS.get(dtype)
-        is_computed = dtype != torch.int16 or INT16 in self.neutron_target_spec.neutron_target.npu.data_types.value
-        if fixed is not None and is_computed:
+        self.depends_on_types |= fixed is not None and dtype == torch.int16
+        if fixed is not None and (dtype != torch.int16 or self._has_int16()):
             node.meta[Q_ANNOTATION_KEY] = QuantizationAnnotation({}, fixed_spec(*fixed), _annotated=True)
 
     def _output_spec(
