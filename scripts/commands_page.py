@@ -27,7 +27,10 @@ MODEL is one of
 * the name of a built-in model, such as `cifarnet` or `mobilenet_v2`, with random weights,
 * `file.py:function`, a function that returns a module and a tuple of example inputs,
 * a `.pt2` file that `torch.export.save` wrote,
-* an int8 `.tflite` file.
+* a `.onnx` or `.keras` file, which takes the extra of that name ([Install](../how-to/install.md#extras)),
+* a `.pt` file of Ultralytics with the extra `yolo`, or, with `--trust`, a module that `torch.save` wrote,
+* a `.tflite` file: quantized, or float with the extra `quantizer`,
+* a folder of TensorFlow's SavedModel, where TensorFlow is installed.
 """
 
 

@@ -72,6 +72,8 @@ def test_its_figures_are_those_of_the_pictures(root: Path) -> None:
     named = re.findall(r"([\d.]+) ms in ([\d,]+) KiB", text)
     assert len(named) == 3 and set(named) <= set(curve)
     assert named[-1] == curve[0] and f"smallest SRAM | {curve[0][1]} KiB" in text
+    (caption,) = re.findall(r"!\[(.*)\]\(docs/assets/terminal.svg\)", text)
+    assert f"![{caption}](assets/terminal.svg)" in (root / "docs/index.md").read_text()
 
 
 def test_the_compiler_and_the_build_of_torch_are_named_before_the_first_command(root: Path) -> None:

@@ -87,14 +87,17 @@ def test_no_budget_is_larger_than_the_chips_memory(openneutron: Command, tmp_pat
 
 def test_memory_is_rounded_up() -> None:
     points = [
-        BudgetPoint(kib, size, size, ms, ms, 0, 0, ms) for kib, size, ms in ((4, 4096, 4), (5, 4100, 3), (12, 12288, 1))
+        BudgetPoint(kib, size, size, ms, ms, 0, 0, ms)
+        for kib, size, ms in ((1, 676, 5), (4, 4096, 4), (5, 4100, 3), (12, 12288, 2), (1619, 1656837, 1))
     ]
     lines = plain(pareto_table(points)).splitlines()
     assert [line.split()[:5] for line in lines] == [
         ["--sram-budget", "SRAM", "latency", "times", "the"],
+        ["1", "676", "B", "5.00", "ms"],
         ["4", "4.0", "KiB", "4.00", "ms"],
         ["5", "4.1", "KiB", "3.00", "ms"],
-        ["12", "12.0", "KiB", "1.00", "ms"],
+        ["12", "12.0", "KiB", "2.00", "ms"],
+        ["1619", "1.59", "MiB", "1.00", "ms"],
     ]
 
 

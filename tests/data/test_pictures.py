@@ -117,8 +117,7 @@ def test_integer_inputs(tmp_path: Path) -> None:
     (sample,) = load(tmp_path, quantized, None)
     np.testing.assert_array_equal(sample.arrays[0], (pixels.astype(np.int16) - 128).astype(np.int8))
     assert message(tmp_path, ModelInput((1, 8, 8, 3), np.dtype(np.int8)), None) == (
-        f"--calibration: '{tmp_path / 'a.bmp'}': its values are no int8 after the preprocessing. Give a size, for instance "
-        "--preprocess resize=8,crop=8."
+        f"--calibration: '{tmp_path / 'a.bmp'}': its values are no int8 after the preprocessing."
     )
 
 

@@ -89,7 +89,7 @@ class FileReader:
             except UnusableError as error:
                 # The other files are tried too: the message names the first unusable files and their number.
                 problems = problems_of(self._titles, lambda place: self.load(self.files[place][0]))
-                raise self.complaint.about(problems or [(str(file), str(error))]) from error
+                raise self.complaint.about(problems or [(str(file), error)]) from error
             name = file.relative_to(self.folder) if file.is_relative_to(self.folder) else file
             yield Sample((array,), label, name.as_posix())
 
@@ -113,7 +113,7 @@ class ItemReader:
                 if len(found) != 1:
                     raise UnusableError(f"it has {len(found)} samples; an item of a dataset is one sample")
             except UnusableError as error:
-                raise self.complaint.about([(name, str(error))]) from error
+                raise self.complaint.about([(name, error)]) from error
             yield found[0]
 
 
@@ -154,7 +154,7 @@ class StreamReader:
             try:
                 yield from self.items.samples(item, name)
             except UnusableError as error:
-                raise self.complaint.about([(name, str(error))]) from error
+                raise self.complaint.about([(name, error)]) from error
 
 
 PICTURES, SOUNDS, ARRAYS = "pictures", "sounds", "arrays"

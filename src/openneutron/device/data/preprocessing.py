@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from openneutron.device.data.samples import ModelInput, UnusableError, fitted
+from openneutron.device.data.samples import MisfitError, ModelInput, UnusableError, fitted
 from openneutron.errors import InvalidOptionError, MissingToolError
 
 if TYPE_CHECKING:
@@ -227,7 +227,7 @@ class SoundSteps:
         length = resampled_length(found, self.rate) if self.steps.length is None else self.steps.length
         if length != self.wanted.shape[-1]:
             after = f" at {self.rate:,} Hz" if self.rate not in (None, found.rate) else ""
-            raise UnusableError(f"it has {length:,} values{after}; the model takes {self.wanted.shape[-1]:,}")
+            raise MisfitError(f"it has {length:,} values{after}; the model takes {self.wanted.shape[-1]:,}")
 
     def __call__(self, path: Path) -> np.ndarray:
         """Return the model's input for a WAV file. Raises UnusableError where the file does not fit the model."""
@@ -430,7 +430,7 @@ def size_after(height: int, width: int, steps: Preprocess) -> tuple[int, int]:
     wanted = crop.both
     if wanted[0] > height or wanted[1] > width:
         after = "" if steps.resize is None else " after the resize"
-        raise UnusableError(f"it has {_pixels(height, width)}{after}, less than the crop of {_pixels(*wanted)}")
+        raise MisfitError(f"it has {_pixels(height, width)}{after}, less than the crop of {_pixels(*wanted)}")
     return wanted
 
 
@@ -499,7 +499,7 @@ class PictureSteps:
             wanted = _pixels(self.input.height, self.input.width)
             before = _pixels(picture.height, picture.width)
             there = before if after == (picture.height, picture.width) else f"{_pixels(*after)} after the preprocessing"
-            raise UnusableError(f"it has {there}; the model takes {wanted}")
+            raise MisfitError(f"it has {there}; the model takes {wanted}")
 
     def __call__(self, picture: Image.Image) -> np.ndarray:
         """Return the model's input for a picture. Raises UnusableError where the picture does not fit the model."""

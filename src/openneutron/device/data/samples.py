@@ -26,20 +26,26 @@ class UnusableError(Exception):
     32x32``."""
 
 
+class MisfitError(UnusableError):
+    """A sound file does not fit the model by its size, length or name, which the suggestion of a Complaint is about."""
+
+
 @dataclass(frozen=True, slots=True)
 class Complaint:
     """The parts of a message about a source: the option that names the source, the source, its number of files, and a
-    suggestion."""
+    suggestion for files that do not fit (MisfitError)."""
 
     option: str
     source: str
     total: int
     suggestion: str = ""
 
-    def about(self, problems: Sequence[tuple[str, str]]) -> InvalidOptionError:
-        """Return the error about these files. Each problem is a file's name and a reason."""
+    def about(self, problems: Sequence[tuple[str, UnusableError]]) -> InvalidOptionError:
+        """Return the error about these files. Each problem is a file's name and a reason. The suggestion is left out
+        where no file would become usable by it."""
         listed = "; ".join(f"'{name}': {reason}" for name, reason in problems[:SHOWN])
-        end = f" {self.suggestion}" if self.suggestion else ""
+        fits = any(isinstance(reason, MisfitError) for _, reason in problems)
+        end = f" {self.suggestion}" if self.suggestion and fits else ""
         if len(problems) == 1:
             return InvalidOptionError(f"{self.option}: {listed}.{end}")
         more = f"; and {len(problems) - SHOWN:,} more" if len(problems) > SHOWN else ""
@@ -48,7 +54,7 @@ class Complaint:
         )
 
 
-def problems_of(names: Iterable[str], check: Callable[[int], object]) -> list[tuple[str, str]]:
+def problems_of(names: Iterable[str], check: Callable[[int], object]) -> list[tuple[str, UnusableError]]:
     """Return the names for which ``check`` raises UnusableError, each with the reason. ``check`` gets the place of the
     name."""
     found = []
@@ -56,7 +62,7 @@ def problems_of(names: Iterable[str], check: Callable[[int], object]) -> list[tu
         try:
             check(place)
         except UnusableError as error:
-            found.append((name, str(error)))
+            found.append((name, error))
     return found
 
 
@@ -389,7 +395,7 @@ class ArrayReader:
                 )
             except UnusableError as error:
                 problems = problems_of([other.title for other in self.batches], self._check)
-                raise self.complaint.about(problems or [(batch.title, str(error))]) from error
+                raise self.complaint.about(problems or [(batch.title, error)]) from error
             alone = self.ends[index] - start == 1
             label = batch.label if self.labels is None else label_of(self.labels[place])
             yield Sample(arrays, label, batch.name if alone else f"{batch.name}[{place - start}]")
@@ -452,7 +458,7 @@ def _grouped(folder: Path, files: Sequence[tuple[Path, Label]], count: int, opti
     for file, label in files:
         match = re.fullmatch(r"(.*)_(\d+)", file.stem)
         if match is None or int(match[2]) >= count:
-            odd.append((str(file), f"the model takes {count} inputs"))
+            odd.append((str(file), MisfitError(f"the model takes {count} inputs")))
             continue
         groups.setdefault(file.with_name(match[1]), {})[int(match[2])] = file
         labels[file.with_name(match[1])] = label
@@ -462,7 +468,7 @@ def _grouped(folder: Path, files: Sequence[tuple[Path, Label]], count: int, opti
     if odd:
         raise complaint.about(odd)
     absent = [
-        (f"{stem}_{place}.npy", "it is absent; its siblings are there")
+        (f"{stem}_{place}.npy", MisfitError("it is absent; its siblings are there"))
         for stem, group in groups.items()
         for place in range(count)
         if place not in group

@@ -100,7 +100,11 @@ def pareto_table(points: Sequence[BudgetPoint]) -> Table:
 
 
 def _rounded_up(size: int) -> str:
-    return size_text(-(-size * 10 // 1024) * 1024 // 10)
+    """Return a size whose last digit is rounded up: a tenth of a KiB, or a hundredth of a MiB. Bytes are exact."""
+    if size < 1024:
+        return size_text(size)
+    parts, unit = (10, 1 << 10) if size < 1 << 20 else (100, 1 << 20)
+    return size_text(-(-size * parts // unit) * unit // parts)
 
 
 WORTH = 0.02
