@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from openneutron.compiler.emit.report import Compiled
+from openneutron.compiler import Compiled
 from openneutron.device.files import write
 from openneutron.device.third_party import needs_pytorch
 from openneutron.errors import InvalidOptionError

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from openneutron.compiler.emit.report import Compiled
+from openneutron.compiler import Compiled
 from openneutron.device.files import write
 from openneutron.device.third_party import needs_pytorch
 from openneutron.errors import InvalidModelError, InvalidOptionError

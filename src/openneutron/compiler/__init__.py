@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The compiler: graphs to programs. It needs neither torch nor ExecuTorch."""
 
-from openneutron.compiler.driver import Prepared, compile_graph, compile_prepared, prepared
-from openneutron.compiler.emit.report import Compiled, OperatorReport, Report
+from openneutron.compiler.driver import Compiled, Prepared, compile_graph, compile_prepared, prepared
+from openneutron.compiler.emit.report import OperatorReport, Report
 from openneutron.options import CompileOptions
 
 __all__ = [

@@ -1,22 +1,24 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Compile a graph to a program: run the stages of the compiler in order."""
+"""Compile a graph to a program: run the stages of the compiler in order. ``Compiled`` is the result."""
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from itertools import chain
+from typing import Any
 
 from openneutron import ops
 from openneutron.compiler.emit.audit import audit
 from openneutron.compiler.emit.emit import Packed, emit
-from openneutron.compiler.emit.report import Compiled, Details, report, sram_bytes
+from openneutron.compiler.emit.report import Report, least_traffic_bytes, report
 from openneutron.compiler.legalize.legalize import legalize
 from openneutron.compiler.legalize.partition import type_reason
 from openneutron.compiler.legalize.quantize import fold_quantize
-from openneutron.compiler.place.place import Layout, bytes_outside, lay_out
+from openneutron.compiler.place.place import Layout, bytes_outside, lay_out, sram_bytes
 from openneutron.compiler.schedule.schedule import Schedule, whole_schedule
 from openneutron.compiler.search.fit import Task, Tasks, within_budget
 from openneutron.compiler.search.fitted import Fitted, Shortfall, over_budget
@@ -26,9 +28,88 @@ from openneutron.compiler.search.tuning import DEFAULT
 from openneutron.compiler.select.calls import Storages
 from openneutron.compiler.select.select import Trial
 from openneutron.errors import BudgetError, CompilerFaultError, InvalidModelError
-from openneutron.ir import Graph
+from openneutron.ir import Graph, Tensor
+from openneutron.isa import Program
 from openneutron.options import ARENA, CompileOptions, budget_bytes
 from openneutron.targets import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Details:
+    """The intermediate results of a compile.
+
+    ``legalized`` is the graph from which the calls were selected. ``schedule`` has the steps, and ``layout`` the
+    address of each buffer.
+    """
+
+    legalized: Graph
+    schedule: Schedule
+    storages: Storages
+    layout: Layout
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A compiled program, the graph that it computes, and the report about it.
+
+    The graph has the inputs and outputs with their quantization. ``facts`` is the report, or a function that makes it. ``details`` is
+    None for a program that comes from a cache.
+    """
+
+    program: Program
+    graph: Graph
+    facts: Report | Callable[[], Report] = field(repr=False, compare=False)
+    details: Details | None = field(default=None, repr=False)
+
+    @cached_property
+    def report(self) -> Report:
+        """Return the report. It is made when it is first read, since a compile needs none."""
+        return self.facts if isinstance(self.facts, Report) else self.facts()
+
+    def with_facts(self, **facts: Any) -> Compiled:
+        """Return the compiled program with these fields of its report changed."""
+        return replace(self, facts=partial(_changed, self, facts))
+
+    @property
+    def legalized(self) -> Graph:
+        return self._known.legalized
+
+    @property
+    def schedule(self) -> Schedule:
+        return self._known.schedule
+
+    @property
+    def storages(self) -> Storages:
+        return self._known.storages
+
+    @property
+    def layout(self) -> Layout:
+        return self._known.layout
+
+    @property
+    def _known(self) -> Details:
+        assert self.details is not None, "a program from a cache has no schedule"
+        return self.details
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """Return the graph's inputs, in the order in which a run takes them."""
+        return tuple(self.graph[name] for name in self.graph.inputs)
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        """Return the graph's outputs, in the order in which a run returns them."""
+        return tuple(self.graph[name] for name in self.graph.outputs)
+
+    def __str__(self) -> str:
+        """Return the calls, the steps, the buffers, and the report's headline numbers as text."""
+        shared = str(self.storages)
+        return "\n".join([str(self.schedule), str(self.layout), *([shared] if shared else []), str(self.report)])
+
+
+def _changed(compiled: Compiled, facts: Mapping[str, Any]) -> Report:
+    return replace(compiled.report, **facts)
+
 
 SHARES = (1.0, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3)
 """Fractions of the memory of the best schedule that are tried as budgets for other schedules. Smaller budgets give
@@ -151,7 +232,7 @@ def compile_prepared(graph: Prepared, target: Target, options: CompileOptions = 
         folded = fold_quantize(graph.graph)
         ready = prepared(folded.graph) if folded.names else graph
         made = compile_prepared(ready, target, replace(options, fold_quantize=False))
-        return replace(made, graph=graph.graph, report=replace(made.report, folded_quantize=folded.names))
+        return replace(made.with_facts(folded_quantize=folded.names), graph=graph.graph)
     if options.effort == DEFAULT.name:
         return _compiled(graph, target, options)
     found: list[Compiled | None] = []
@@ -177,8 +258,7 @@ def compile_prepared(graph: Prepared, target: Target, options: CompileOptions = 
     faults = dict.fromkeys(
         (*map(str, faulty), *(fault for each in found if each is not None for fault in each.report.faults))
     )
-    facts = replace(best.report, effort=options.effort, gained_cycles=gained, faults=tuple(faults))
-    return replace(best, report=facts)
+    return best.with_facts(effort=options.effort, gained_cycles=gained, faults=tuple(faults))
 
 
 def _overlapped_cycles(compiled: Compiled) -> int:
@@ -207,7 +287,7 @@ def _compiled(given: Prepared, target: Target, options: CompileOptions) -> Compi
         except CompilerFaultError as error:
             faults.append(error)
         else:
-            return replace(made, report=replace(made.report, faults=tuple(map(str, faults))))
+            return made.with_facts(faults=tuple(map(str, faults)))
     raise faults[0]
 
 
@@ -242,7 +322,8 @@ def finish(
         raise over_budget(graph.name, [Shortfall(sram, {})], 1, budget, target)
     known = {} if known is None else known
     program = emit(legal, schedule, storages, layout, target, options.profile, known)
-    facts = report(graph, schedule, storages, layout, program, target, options, budget, known)
+    least = least_traffic_bytes(schedule, storages, known) if schedule.is_tiled else 0
+    facts = partial(report, graph, schedule, storages, layout, program, target, options, least)
     return Compiled(program, graph, facts, Details(legal, schedule, storages, layout))
 
 
@@ -258,4 +339,4 @@ def checked(compiled: Compiled, known: Packed | None = None) -> Compiled:
             "This is a mistake in the compiler: please report it, with the model."
         )
     used = found.scratch_bytes + found.prefetch_bytes + found.far_bytes
-    return replace(compiled, report=replace(compiled.report, used_bytes=used))
+    return compiled.with_facts(used_bytes=used)

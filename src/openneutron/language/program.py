@@ -19,8 +19,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
+from openneutron.compiler import Compiled
 from openneutron.compiler.driver import checked, finish
-from openneutron.compiler.emit.report import Compiled
 from openneutron.compiler.rewrite.jobs import LINE_BYTES, RESULT_BYTES, UNSIGNED, job_table, known_sizes, whole_lines
 from openneutron.compiler.schedule.schedule import whole_schedule
 from openneutron.compiler.select.calls import (

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Represent the result of a compile, and report its facts: cycles by operator, buffers, sizes, traffic, and the steps of a run."""
+"""Report the facts of a compiled program: cycles by operator, buffers, sizes, traffic, and the steps of a run."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from openneutron.compiler.cost.cycles import call_cost, fetch_cycles, host_of
 from openneutron.compiler.cost.estimate import (
@@ -22,7 +22,7 @@ from openneutron.compiler.cost.estimate import (
 )
 from openneutron.compiler.emit.emit import Packed, border, packed
 from openneutron.compiler.legalize.partition import reason_of
-from openneutron.compiler.place.place import Layout, bytes_outside
+from openneutron.compiler.place.place import Layout, sram_bytes
 from openneutron.compiler.rewrite.jobs import RESULT_BYTES
 from openneutron.compiler.schedule.schedule import (
     Fetch,
@@ -44,11 +44,11 @@ from openneutron.compiler.schedule.schedule import (
 )
 from openneutron.compiler.search.tuning import DEFAULT
 from openneutron.compiler.select.calls import KernelCall, Storages, View, state_bytes
-from openneutron.ir import Graph, Tensor
+from openneutron.ir import Graph
 from openneutron.isa import Program
 from openneutron.isa.kernels.row import CostClass
 from openneutron.isa.rows import KERNEL_BY_NAME
-from openneutron.options import ARENA, CompileOptions
+from openneutron.options import CompileOptions, budget_bytes
 from openneutron.targets import Target
 
 KINDS = {Whole: "whole", Rows: "rows", Loop: "loop", Fetch: "copy", Wait: "wait"}
@@ -324,13 +324,9 @@ def report(
     program: Program,
     target: Target,
     options: CompileOptions,
-    budget: int,
-    known: Packed | None = None,
+    traffic_bound_bytes: int,
 ) -> Report:
-    """Return the facts about a program that was emitted from this schedule.
-
-    ``budget`` is the SRAM in bytes that the program may take. ``known`` caches packed constants (see ``packed``).
-    """
+    """Return the facts about a program that was emitted from this schedule. ``traffic_bound_bytes`` is a field of the report."""
     operators = tuple(
         _operator_report(call, *spent, target, storages)
         for call, spent in zip(schedule.calls, spent_on_calls(schedule, target), strict=True)
@@ -368,7 +364,7 @@ def report(
         fetched_bytes=sum(sizes[step.call] for step in fetches),
         io_bytes=sum(graph[name].size_bytes for name in (*graph.inputs, *graph.outputs)),
         sram_bytes=sram,
-        budget_bytes=budget,
+        budget_bytes=budget_bytes(options.sram_budget, target),
         weights_bytes=len(program.weights),
         microcode_bytes=len(program.microcode),
         utilisation=npu_macs / (npu_cycles * target.macs_per_cycle) if npu_cycles else 0.0,
@@ -380,20 +376,9 @@ def report(
         engine_cycles=copying,
         moved_bytes=sum(moved),
         external_bytes=layout.external_bytes,
-        traffic_bound_bytes=least_traffic_bytes(schedule, storages, known) if schedule.is_tiled else 0,
+        traffic_bound_bytes=traffic_bound_bytes,
         kept_bytes=kept_bytes(schedule, storages),
         far_bytes=layout.third_bytes,
-    )
-
-
-def sram_bytes(graph: Graph, schedule: Schedule, layout: Layout, options: CompileOptions) -> int:
-    """Return the SRAM in bytes that a run takes: the arena, the prefetch buffer, the buffers in the third memory
-    region, the states, and inputs and outputs in the caller's buffers."""
-    return (
-        layout.scratch_bytes
-        + schedule.prefetch_bytes
-        + layout.third_bytes
-        + bytes_outside(graph, ARENA if schedule.is_tiled else options.place)
     )
 
 
@@ -433,67 +418,3 @@ def _memory(layout: Layout, rows: Mapping[str, tuple[int, int]], target: Target)
             held = rows.get(item.name, (0, 0))
             found.append(MemoryItem(item.name, item.size, offsets[item.name], item.first, item.last, *held, region))
     return tuple(found)
-
-
-@dataclass(frozen=True, slots=True)
-class Details:
-    """The intermediate results of a compile.
-
-    ``legalized`` is the graph from which the calls were selected. ``schedule`` has the steps, and ``layout`` the
-    address of each buffer.
-    """
-
-    legalized: Graph
-    schedule: Schedule
-    storages: Storages
-    layout: Layout
-
-
-@dataclass(frozen=True, slots=True)
-class Compiled:
-    """A compiled program, the graph that it computes, and the report about it.
-
-    The graph has the inputs and outputs with their quantization. ``details`` is None for a program that comes from a
-    cache.
-    """
-
-    program: Program
-    graph: Graph
-    report: Report
-    details: Details | None = field(default=None, repr=False)
-
-    @property
-    def legalized(self) -> Graph:
-        return self._known.legalized
-
-    @property
-    def schedule(self) -> Schedule:
-        return self._known.schedule
-
-    @property
-    def storages(self) -> Storages:
-        return self._known.storages
-
-    @property
-    def layout(self) -> Layout:
-        return self._known.layout
-
-    @property
-    def _known(self) -> Details:
-        assert self.details is not None, "a program from a cache has no schedule"
-        return self.details
-
-    @property
-    def inputs(self) -> tuple[Tensor, ...]:
-        """Return the graph's inputs, in the order in which a run takes them."""
-        return tuple(self.graph[name] for name in self.graph.inputs)
-
-    @property
-    def outputs(self) -> tuple[Tensor, ...]:
-        """Return the graph's outputs, in the order in which a run returns them."""
-        return tuple(self.graph[name] for name in self.graph.outputs)
-
-    def __str__(self) -> str:
-        """Return the calls, the steps, the buffers, and the report's headline numbers as text."""
-        shared = str(self.storages)
-        return "\n".join([str(self.schedule), str(self.layout), *([shared] if shared else []), str(self.report)])

@@ -15,7 +15,7 @@ from openneutron.compiler.select.calls import Storage, Storages, state_bytes
 from openneutron.ir import Graph
 from openneutron.isa import aligned, base, base_text
 from openneutron.isa.rows import ALIGNMENT, REGIONS
-from openneutron.options import CALLER
+from openneutron.options import ARENA, CALLER, CompileOptions
 
 TRIES = 4000
 """The number of addresses that the depth-first search tries, for each of its two orders of the parts, before it ends
@@ -671,3 +671,14 @@ def bytes_outside(graph: Graph, io: str) -> int:
     """Return the bytes of SRAM outside the arena and the prefetch buffer: states, and inputs and outputs in the caller's buffers."""
     io_bytes = sum(graph[name].size_bytes for name in (*graph.inputs, *graph.outputs)) if io == CALLER else 0
     return state_bytes(graph) + io_bytes
+
+
+def sram_bytes(graph: Graph, schedule: Schedule, layout: Layout, options: CompileOptions) -> int:
+    """Return the SRAM in bytes that a run takes: the arena, the prefetch buffer, the buffers in the third memory
+    region, the states, and inputs and outputs in the caller's buffers."""
+    return (
+        layout.scratch_bytes
+        + schedule.prefetch_bytes
+        + layout.third_bytes
+        + bytes_outside(graph, ARENA if schedule.is_tiled else options.place)
+    )
