@@ -24,6 +24,7 @@ from torch.utils import _pytree as pytree
 from openneutron.api.compile import compiled
 from openneutron.api.frame import Frame, backend_config, in_words, keep_state, lowered
 from openneutron.api.result import CompiledResult, check_partitions, check_recompile
+from openneutron.device import converter as converters
 from openneutron.device import pte
 from openneutron.device.cache import UNREADABLE, Digest, Store, caching, code, current, packed, record, unpacked
 from openneutron.device.converter import kernel_selections
@@ -53,18 +54,17 @@ from openneutron.options import (
     with_changes,
 )
 from openneutron.pytorch.backend.custom_delegation_options import CustomDelegationOptions
-from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec, decode_specs
+from openneutron.pytorch.backend.neutron_target_spec import (
+    DelegateOptions,
+    NeutronTargetSpec,
+    decode_specs,
+    encode_specs,
+)
 from openneutron.pytorch.edge_passes.remove_io_quant_ops_pass import RemoveIOQuantOpsPass
 from openneutron.pytorch.graph.digests import add_node, add_samples, is_known, machine
 from openneutron.pytorch.graph.program import is_quantize
 from openneutron.pytorch.neutron_partitioner import NeutronPartitioner
-from openneutron.pytorch.nxp_backend import (
-    CompiledPartition,
-    Interface,
-    LoweredPartition,
-    generate_neutron_compile_spec,
-    recompiled,
-)
+from openneutron.pytorch.nxp_backend import CompiledPartition, Interface, LoweredPartition, recompiled
 from openneutron.pytorch.partition.delegation import (
     COST,
     Delegation,
@@ -782,13 +782,10 @@ def analyse(model: nn.Module | ExportedProgram, example_inputs: Any = None, **ot
 
 
 def _compile_spec(options: CompileOptions, delegation: DelegationOptions, name: str) -> list[CompileSpec]:
-    return generate_neutron_compile_spec(
-        options.target,
-        operators_not_to_delegate=delegation.operators_not_to_delegate,
-        use_neutron_for_format_conversion=delegation.use_neutron_for_format_conversion,
-        options=options,
-        name=name,
-    )
+    """Return the compile spec of a model. Raises as the converter's ``check`` does."""
+    converters.get(options.converter).check(options)
+    patterns, formats = tuple(delegation.operators_not_to_delegate), delegation.use_neutron_for_format_conversion
+    return encode_specs(DelegateOptions(options.placed(CALLER), patterns, formats, name=name))
 
 
 def _parts(parts: Iterable[CompiledPartition]) -> dict[str, Any]:
