@@ -578,6 +578,8 @@ def described(name: str) -> Target:
         raise InvalidTargetError(
             f"target: it is {name!r}; it is the name of a chip, or the path of a {SUFFIX} file, as a text."
         )
+    if name in KNOWN:
+        return _read(KNOWN[name])
     if shared := _IN_THREADS.fullmatch(name):
         return _with_threads(described(shared[1]), int(shared[2]))
     if (found := divided(name)) is not None:
@@ -592,11 +594,9 @@ def described(name: str) -> Target:
             f"Target `{name}`: too little is published about its NPU for a model of it. {UNPUBLISHED[name]} Its multipliers, its clock and its "
             f"memories are not published. Write what you know of it into a {SUFFIX} file and give its path."
         )
-    if name not in KNOWN:
-        raise InvalidTargetError(
-            f"Target `{name}` is not a valid target. Must be one of `{[*names(), *CPUS]}`, or the path of a .toml file.{_hint(name)}"
-        )
-    return _read(KNOWN[name], _state(KNOWN[name]))
+    raise InvalidTargetError(
+        f"Target `{name}` is not a valid target. Must be one of `{[*names(), *CPUS]}`, or the path of a .toml file.{_hint(name)}"
+    )
 
 
 def get(name: str) -> Target:
@@ -628,7 +628,7 @@ def _state(path: Path) -> tuple[int, int]:
 
 
 @lru_cache(maxsize=32)
-def _read(path: Path, _state_of_file: tuple[int, int], taken: tuple[str, ...] = ()) -> Target:
+def _read(path: Path, _state_of_file: tuple[int, int] = (0, 0), taken: tuple[str, ...] = ()) -> Target:
     # Imported on use: only a compile, and not every command, needs a chip.
 
     return read_chip(path, taken)
