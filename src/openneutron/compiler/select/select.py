@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from openneutron import ops
 from openneutron.compiler.legalize.legalize import legalize
 from openneutron.compiler.legalize.partition import type_reason
 from openneutron.compiler.select import rules
@@ -124,10 +123,10 @@ def try_compile(graph: Graph, target: Target | None = None, host_calls: bool = T
     """Run the first stages of ``compile_graph``. Return a ``Trial``, or the first node that ``compile_graph`` would
     refuse for this target.
 
-    ``host_calls`` is the option of this name.
+    The operator table must accept every node (``ops.reject``). ``host_calls`` is the option of this name.
     """
     for node in graph.nodes:
-        reason = ops.reject(graph, node) or type_reason(graph, node, target, host_calls)
+        reason = type_reason(graph, node, target, host_calls)
         if reason is not None:
             return Refused(node.outputs[0], reason)
     legal = legalize(graph)

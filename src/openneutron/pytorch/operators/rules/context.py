@@ -512,11 +512,11 @@ class Context:
         node = IrNode(op, tuple(inputs), (name,), attributes, self._source)
         used = {key: self.tensors[key] for key in (*node.inputs, name) if key is not None}
         piece = Graph(op, used, (node,), (), (name,))
-        reason = row.reject(piece, node)
+        reason = ops.reject(piece, node)
         if reason is not None:
             # The same reason once more, with the names that messages use.
             piece = replace(piece, tensors={key: replace(item, name=self._title(key)) for key, item in used.items()})
-            reason = row.reject(piece, node)
+            reason = ops.reject(piece, node)
             assert reason is not None
             raise Rejected(reason, NARROWER if dtype is DType.INT16 and dtype not in row.types else "")
         self.nodes.append(node)
