@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -63,20 +64,29 @@ def extent_reason(tensor: Tensor, what: str) -> str | None:
     return None
 
 
-def _each(doc: str, operands: Iterable[int], outputs: bool, reason: Callable[[Tensor, str], str | None]) -> Limit:
+Places = Sequence[int] | None
+"""The indices of some operands of a node; None for all operands."""
+
+
+def _given_at(operands: Places, graph: Graph, node: Node) -> list[Tensor]:
+    """Return those of the operands that the node has."""
+    found = (graph.operand(node, index) for index in (range(len(node.inputs)) if operands is None else operands))
+    return [tensor for tensor in found if tensor is not None]
+
+
+def _each(doc: str, operands: Places, outputs: bool, reason: Callable[[Tensor, str], str | None]) -> Limit:
     """Return a limit that holds if ``reason`` returns None for these operands and, with ``outputs``, for all outputs."""
-    places = tuple(operands)
 
     def rule(graph: Graph, node: Node) -> str | None:
-        inputs = ((graph.operand(node, index), "input") for index in places)
+        inputs = ((tensor, "input") for tensor in _given_at(operands, graph, node))
         results = ((graph[name], "output") for name in node.outputs if outputs)
-        found = (reason(tensor, what) for tensor, what in itertools.chain(inputs, results) if tensor is not None)
+        found = (reason(tensor, what) for tensor, what in itertools.chain(inputs, results))
         return next(filter(None, found), None)
 
     return limit(doc, rule)
 
 
-def stored_at(operands: Iterable[int], types: Sequence[DType], outputs: int | None = None) -> Limit:
+def stored_at(operands: Places, types: Sequence[DType], outputs: int | None = None) -> Limit:
     """The operands, and all outputs unless ``outputs`` is 0, have one of these types, per-tensor quantization and
     known extents."""
     words = "int8 or int16" if DType.INT16 in types else "int8"
@@ -84,13 +94,11 @@ def stored_at(operands: Iterable[int], types: Sequence[DType], outputs: int | No
     return _each(doc, operands, outputs != 0, lambda tensor, what: int8_reason(tensor, what, types))
 
 
-def alike(operands: Iterable[int]) -> Limit:
+def alike(operands: Places) -> Limit:
     """The operands at these places, and all outputs, have one type."""
-    places = tuple(operands)
 
     def rule(graph: Graph, node: Node) -> str | None:
-        inputs = [tensor for tensor in (graph.operand(node, index) for index in places) if tensor is not None]
-        tensors = [*inputs, *(graph[name] for name in node.outputs)]
+        tensors = [*_given_at(operands, graph, node), *(graph[name] for name in node.outputs)]
         other = next((tensor for tensor in tensors if tensor.dtype is not tensors[0].dtype), None)
         if other is None:
             return None
@@ -131,13 +139,15 @@ MOVABLE = (DType.INT32, DType.INT64, DType.BOOL)
 
 def movable_at(index: int | None = None) -> Limit:
     """The operand (every operand where None) and all outputs are activations of one type, or all of one type that is moved as it is."""
+    operands = None if index is None else (index,)
+    stored, of_one_type = stored_at(operands, STORED), alike(operands)
+    unchanged = {kind: _each("", operands, True, partial(unquantized_reason, dtypes=(kind,))) for kind in MOVABLE}
 
     def rule(graph: Graph, node: Node) -> str | None:
-        places = range(len(node.inputs)) if index is None else (index,)
         kind = graph.given(node, index or 0).dtype
-        if kind not in MOVABLE:
-            return stored_at(places, STORED)(graph, node) or alike(places)(graph, node)
-        return unquantized(places, True, kind)(graph, node)
+        if kind in unchanged:
+            return unchanged[kind](graph, node)
+        return stored(graph, node) or of_one_type(graph, node)
 
     return limit("int8 or int16, or int32, int64 or bool as they are", rule)
 
