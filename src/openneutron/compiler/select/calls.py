@@ -616,6 +616,8 @@ def kept_in_place(graph: Graph) -> dict[str, str]:
     reads the old value of the state. Nodes that only reshape do not count as readers if they are between the state
     and the layer. The old value must not be the new value of another state.
     """
+    if not graph.states:
+        return {}
     readers = graph.consumers()
     source_of = {node.outputs[0]: str(node.inputs[0]) for node in graph.nodes if node.op in VIEWS}
     update_of = {state.tensor: state.update for state in graph.states}

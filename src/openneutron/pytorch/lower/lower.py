@@ -584,9 +584,11 @@ class Lowering:
         graph.verify()
         stored = {}
         for node, value in context.values.items():
+            if node in context.inputs or not is_quantize(node):
+                continue
             # A view that nothing reads is not in the graph; the tensor that it is a view of has the same bytes.
             held = next((name for name in context.holders(value.tensor) if name in graph.tensors), None)
-            if is_quantize(node) and node not in context.inputs and held is not None:
+            if held is not None:
                 stored[node.name] = replace(value, tensor=held)
         return Lowered(graph, tuple(entries), tuple(exits), context.owners, stored)
 
