@@ -32,8 +32,8 @@ def struct_name(row: Row) -> str:
 
 
 def _taps(row: Row) -> int:
-    """Return a word in which bit i is set if parameter i is in ``row.taps``. Bit 31 is set if ``row.taps`` has "input",
-    the input's rows * columns."""
+    """Return ``row.taps`` as the bits of a word. Bit i is set if parameter i is in ``row.taps``. Bit 31 is set if
+    "input" is, which stands for the input's rows * columns."""
     return sum(1 << 31 if name == "input" else 1 << row.places[name] for name in row.taps)
 
 
@@ -202,17 +202,17 @@ def _lines_of(row: Row) -> list[tuple[str, str]]:
 
 
 def _ordered(found: set[str]) -> tuple[str, ...]:
-    """Return the names in the table's order, then unknown names. If the whole kernel is registered (``_is_whole``),
-    its name takes the place of those of its variants, even if it is not among the names."""
+    """Return the names of kernels and variants to register: known names in the table's order, then unknown names. If
+    a kernel is registered whole (``_is_whole``), its own name replaces the names of its variants."""
     whole = {row.name for row in rows.KERNELS if _is_whole(row, found)}
     names = [name for name, _ in _lines() if name in whole or (name in found and name.partition(":")[0] not in whole)]
     return (*names, *sorted(found - {name for name, _ in _lines()}))
 
 
 def _is_whole(row: Row, found: set[str]) -> bool:
-    """Return whether the whole kernel is registered. This is so in three cases: its name is in ``found``; all of its
-    variants are in ``found``, and there are at least two; or a variant in ``found`` takes no less code beside another
-    kernel in ``found`` (``Variant.not_beside``)."""
+    """Return whether a kernel is registered whole, not by its variants. This is so in three cases. ``found`` has the
+    kernel's name. Or ``found`` has all of its variants, of which there are at least two. Or ``found`` has one of its
+    variants and another kernel beside which this variant saves no code (``Variant.not_beside``)."""
     kernels = {name.partition(":")[0] for name in found}
     taken = [item for item in row.variants if _name(row.name, item.name) in found]
     every = len(taken) == len(row.variants) > 1

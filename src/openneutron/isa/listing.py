@@ -88,8 +88,8 @@ def _operator(item: Record) -> str:
 class KernelCost:
     """The modelled cost of one operator of a program.
 
-    ``cycles`` are the cycles of one run, over all ``calls`` of its kernel: a single call, or one for each stripe or
-    window of its output. ``name`` is empty if the program has no names.
+    ``calls`` is the number of kernel calls in a run: 1, or one for each stripe or window of the operator's output.
+    ``cycles`` is the sum over these calls. ``name`` is empty if the program has no names.
     """
 
     name: str

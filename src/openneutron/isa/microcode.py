@@ -77,8 +77,8 @@ def base_text(word: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Microcode:
-    """The records of a program: before it is encoded, or after it is decoded. ``operators`` are records of kernel
-    rows, and ``code`` are records of instruction rows."""
+    """The records of a program: before it is encoded, or after it is decoded. ``operators`` are the kernels with
+    their parameters, and ``code`` the instructions. ``far_size`` is the size of the buffer in a third memory region."""
 
     inputs: tuple[Record, ...]
     outputs: tuple[Record, ...]
@@ -131,11 +131,12 @@ class Program:
         self.verified_header()
 
     def verified_header(self, checksums: bool = True) -> Record:
-        """Return the header's words. Raises InvalidProgramError if the microcode is not ours, if sizes or checksums
-        do not fit the header, if the header asks for a profile buffer or a persistent area that is much larger than a
-        run needs, or if it asks for a far buffer that the program does not use.
+        """Return the header's words.
 
-        Without ``checksums``, the checksums are not compared.
+        Raises InvalidProgramError in four cases: the microcode is not this project's; sizes or checksums do not fit
+        the header; the header asks for a profile buffer or a persistent area (the memory of states) that is much
+        larger than a run needs; the header asks for a far buffer (memory in a third region) that the program does not
+        use. Without ``checksums``, the checksums are not compared.
         """
         header = self.header
         for name, blob in (("microcode", self.microcode), ("weights", self.weights), ("kernels", self.kernels)):
@@ -153,9 +154,9 @@ class Program:
         return header
 
     def _verify_filled(self, header: Record) -> None:
-        """Raise InvalidProgramError if the profile buffer is larger than the events of a run need, or the persistent
-        area larger than the states need, by more than ``MOST_UNCOVERED_BYTES``; or if a far buffer is declared but
-        not used."""
+        """Raise InvalidProgramError if the header asks for memory that a run does not need. Up to
+        ``MOST_UNCOVERED_BYTES`` too many are allowed in the profile buffer (of an event for each call) and in the
+        persistent area (of the states). A far buffer (in a third memory region) must be used."""
         words = _Words(self.microcode)
         buffers = words.read_many(rows.BUFFER, header["buffers_offset"], header["buffer_count"])
         bindings = words.read_many(

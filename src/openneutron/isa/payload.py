@@ -119,7 +119,7 @@ SPAN_BYTES = 16
 @dataclass(frozen=True, slots=True)
 class Payload:
     """The contents of a delegate payload: a program, and how its inputs and outputs map to those of the delegate
-    call. Formats and maps are in the order of the program's inputs and outputs."""
+    call. Formats (memory layouts) and maps have an entry for each input or output of the program, in its order."""
 
     program: Program = field(repr=False)
     input_formats: tuple[Format, ...]
@@ -167,7 +167,8 @@ def pack(
     """Return the bytes of a payload of this ``version``. ``program`` may be any compiler's; ``Payload`` describes the
     other arguments.
 
-    Raises InvalidProgramError if there are more inputs or outputs than a byte can count, or if a map does not fit.
+    Raises InvalidProgramError if there are more inputs, outputs or arguments than a byte can count, or if a map has
+    an entry twice or out of range.
     """
     _check_map("input", input_map, arguments)
     _check_map("output", output_map, len(output_map))

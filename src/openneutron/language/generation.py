@@ -160,11 +160,11 @@ CONFIGURATION, TEMPLATE = "tokenizer_config.json", "chat_template.jinja"
 
 
 def chat(tokenizer: Path, prompt: str, system: str | None = None) -> str:
-    """Return the text of a conversation that ends with the user's prompt, made with the chat template beside a
-    tokenizer.json. After the prompt comes the text with which the template begins an answer.
+    """Return the text that asks a chat model for an answer to ``prompt``. The chat template beside a tokenizer.json
+    makes it: ``system`` as the first message if it is given, then the user's prompt, then the template's text at the
+    start of an answer.
 
     The template is chat_template.jinja, or the one in tokenizer_config.json, which also has the special tokens.
-    ``system`` is a message before the prompt.
 
     Raises InvalidModelError if there is no template or the template refuses the messages, and MissingToolError
     without the package transformers.
@@ -330,9 +330,8 @@ def heard(
 ) -> Iterator[int]:
     """Yield the tokens of the text that is spoken in a sound: float32 ``samples`` at 16 kHz.
 
-    A sound that is longer than the encoder's input is divided into parts. Each part gives a text of its own, which
-    follows ``prompt`` and goes on until an end token or a full cache. At most ``most`` tokens are yielded for all
-    parts together.
+    A sound that is longer than the encoder's input is divided into parts. The tokens of each part continue ``prompt``
+    anew, until an end token or a full cache. At most ``most`` tokens are yielded for all parts together.
 
     Raises InvalidOptionError before the first run if the prompt or ``most`` does not fit, or the sound is empty, and
     InvalidModelError if logits are not finite.

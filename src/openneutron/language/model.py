@@ -151,8 +151,8 @@ def is_language_model(data: bytes, name: str) -> bool:
 
 
 def timed_work(microcode: Microcode) -> Work:
-    """Return the linear layers and attentions of a program for i.MX 95 or for Cortex-A55, whose time is modelled. For
-    other targets, and for programs that are no decoder, the result is empty."""
+    """Return the linear layers and attentions of a decoder's program for i.MX 95 or Cortex-A55, whose times
+    ``language/times.py`` models. For other targets, and for programs that are no decoder, the result is empty."""
     target = with_checksum(microcode.target)
     cores = target is not None and target.name.startswith(("imx95", "cortex-a55"))
     return work_of(microcode) if cores else ()
@@ -187,8 +187,8 @@ class LanguageModel:
 
     @property
     def work(self) -> Work:
-        """Return the linear layers and attentions of the program if its target is i.MX 95 or Cortex-A55, whose time
-        is modelled. For other targets the result is empty."""
+        """Return the linear layers and attentions of the program, to model their times. The result is empty if the
+        target is neither i.MX 95 nor Cortex-A55."""
         return timed_work(self._simulator.microcode)
 
     @property
@@ -219,12 +219,11 @@ class LanguageModel:
         self._source = np.ascontiguousarray(source, np.float32)
 
     def _source_inputs(self, position: int) -> tuple[npt.NDArray[np.float32 | np.int64], ...]:
-        """Return the program's inputs after tokens and span: the encoder's result, and the first position and the
-        number of positions whose keys and values the run computes. The result is empty if the model takes no
-        encoder's result.
+        """Return the inputs for cross attention: the encoder's result, and the range of its positions whose keys and
+        values the run computes (first position, number). The result is empty if the model takes no encoder's result.
 
-        A run at position 0 computes the keys and values of all positions. Later runs compute none. Raises
-        InvalidOptionError if ``listen`` has not been called.
+        A run at position 0 computes the keys and values of all positions. Later runs compute none, since the cache
+        has them. Raises InvalidOptionError if ``listen`` has not been called.
         """
         if self.interface.source is None:
             return ()

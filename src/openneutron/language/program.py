@@ -65,8 +65,9 @@ class Plan:
     """The choices that a decoder's program depends on.
 
     * ``rows``: the largest number of tokens in a run.
-    * ``share``: a function that returns the channels of a matrix that the NPU multiplies. Its arguments are the matrix, the number of channels
-      of which a job takes a multiple, the largest number of channels of a job, and whether only the run's last token is multiplied.
+    * ``share``: a function that returns which output channels of a matrix the NPU multiplies, in jobs (matrix
+      products for NXP's driver). Its arguments are the matrix, the step and the maximum of a job's number of
+      channels, and whether only the run's last token is multiplied.
     * ``job_rows``: the largest number of rows in a job.
     """
 
@@ -125,9 +126,10 @@ class _Calls:
         return 1 if self.target.threads is None else THREADS
 
     def weights(self, matrix: Matrix, with_jobs: bool) -> JobWeights:
-        """Return the weights of a matrix, in the layout of the NPU's jobs if ``with_jobs``. Otherwise int8 weights
-        are in row order, and int4 weights in the blocks of the driver's first release. Matrices that share the array
-        ``values`` share the result, so that their weights are stored once."""
+        """Return the weights of a matrix. With ``with_jobs`` they have the layout of jobs, the matrix products that
+        NXP's driver computes on the NPU. Otherwise int8 weights are in row order, and int4 weights in the layout for
+        jobs of the driver's first release. Matrices with the same array ``values`` get the same object, so that their
+        weights are stored once."""
         key = id(matrix.values), with_jobs
         if key not in self.packed:
             facts = self.target.jobs
@@ -140,8 +142,9 @@ class _Calls:
         return self.packed[key]
 
     def share(self, matrix: Matrix, rows: int, last: bool) -> Share:
-        """Return the channels of a linear layer that the NPU multiplies, within the bounds of a job. ``rows`` is the largest number of rows, and
-        ``last`` states that only the run's last token is multiplied."""
+        """Return which output channels of a linear layer the NPU multiplies, chosen by ``plan.share`` within the
+        bounds of a job. ``rows`` is the largest number of rows of the input. ``last`` states that only the run's last
+        token is multiplied. There are no such channels if the target's NPU takes no jobs."""
         if self.target.jobs is None:
             return ALONE
         packed = self.weights(matrix, True)
@@ -397,8 +400,9 @@ def matrix_words(packed: JobWeights, matrix: Matrix) -> dict[str, int]:
 
 
 def _turns(packed: JobWeights, k: int) -> tuple[int, int]:
-    """Return the row order in the layout of a job, for a part of ``k`` columns: the number of cores of the NPU that take rows in turn, and the
-    number of rows that a core takes at a time."""
+    """Return in which order the weights of a part with ``k`` columns are packed for a job. The first number is the
+    number of cores of the NPU: rows are dealt to them in turn. The second is the number of rows that a core gets at a
+    time."""
     form = jobs.release(packed.release)
     if packed.group is None:
         channels, cores, _ = jobs.tiling(k) if form.int8_packed else (1, 1, 1)
@@ -410,8 +414,8 @@ def _turns(packed: JobWeights, k: int) -> tuple[int, int]:
 
 
 def job_tables(packed: JobWeights, form: jobs.Release) -> npt.NDArray[np.int32]:
-    """Return the tables that describe a linear layer's jobs to the NPU's driver: those of ``job_table`` without a bias. For int4 weights, 16
-    bytes of value 1 follow."""
+    """Return the constants that a linear layer's jobs read beside the weights, as int32 words: the rows of
+    ``job_table``, here without biases. For int4 weights, 16 bytes of value 1 follow."""
     ones = np.ones(0 if packed.group is None else jobs.MACS, np.int8).view(np.int32)
     return np.append(job_table(packed, np.zeros(packed.channels, np.int32), form), ones)
 

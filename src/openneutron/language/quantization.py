@@ -264,8 +264,11 @@ def _gptq(weights: Floats, hessian: Doubles, rounded: Round) -> npt.NDArray[np.i
 
 
 def _inverse_factor(hessian: Doubles) -> Doubles:
-    """Return the upper Cholesky factor of the inverse of a Hessian, with damping. An input that is always 0 is treated as independent of the
-    others."""
+    """Return the upper Cholesky factor of the inverse of a damped Hessian. An input that is always 0 is treated as
+    independent of the other inputs.
+
+    Raises InvalidModelError if no damping makes the Hessian positive definite.
+    """
     damped = hessian.astype(np.float64)
     dead = np.diag(damped) <= 0
     damped[dead, dead] = 1
@@ -295,8 +298,8 @@ def _int8_by_gptq(weights: Floats, scales: Floats, hessian: Doubles) -> npt.NDAr
 
 
 def _int4_by_gptq(weights: Floats, scales: Floats, group: int, hessian: Doubles) -> npt.NDArray[np.int8]:
-    """Return int4 codes by GPTQ for given scales of groups. The error is that of the value that the NPU decodes, which differs from code *
-    scale."""
+    """Return int4 codes of weights by GPTQ, for given scales of groups. The rounding errors that GPTQ compensates are
+    those of the values that the NPU decodes, which differ from code * scale."""
     zeros = np.full((len(weights), weights.shape[1] // 2), 0x88, np.uint8)
     decoder, channels = int4_weights(zeros, scales, group)
     stored = decoder.decode_scales.view(np.uint16).astype(np.int64)

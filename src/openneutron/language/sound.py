@@ -96,10 +96,12 @@ def mel_bands(bands: int) -> Doubles:
 
 
 def log_mel(samples: Floats, bands: int, frames: int) -> Floats:
-    """Return the log-mel spectrogram [bands, frames] of samples. Samples are followed by zeros up to ``frames`` of 10 ms.
+    """Return the log-mel spectrogram [bands, frames] of samples. If there are fewer samples than ``frames`` frames of
+    10 ms have, zeros follow them.
 
-    Frames are centred at multiples of ``HOP``; the sound is mirrored at both ends. The values are decimal logarithms of the power. Values more
-    than 8 below the largest one are raised to that bound. The result is (value + 4) / 4, computed in float64.
+    Frames are centred at multiples of ``HOP``; the sound is mirrored at both ends. The values are decimal logarithms
+    of the power. Values more than 8 below the largest one are raised to that bound. The result is (value + 4) / 4,
+    computed in float64.
 
     Raises InvalidOptionError if there are more samples than the frames have.
     """

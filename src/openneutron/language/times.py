@@ -50,8 +50,8 @@ class Speeds:
         return self.cores * self.hertz
 
     def together(self, has_npu: bool) -> tuple[float, float]:
-        """Return the bytes read per second and the multiply-accumulates per second: of the cores alone, or of cores and NPU together if
-        ``has_npu``."""
+        """Return the bytes of weights read per second, and the multiply-accumulates per second. With ``has_npu``
+        these are the speeds of cores and NPU together, otherwise of the cores."""
         products = self.products * self.all_hertz
         return (
             (min(self.memory, self.read + self.npu_read), products + self.npu_products)
@@ -81,7 +81,8 @@ for one token, with int4 weights 0.14 and 0.62."""
 
 
 def core_products(bits: int, tokens: int, speeds: Speeds) -> float:
-    """Return the multiply-accumulates of a core per cycle, assuming as many instructions per cycle as in the fitted runs.
+    """Return the multiply-accumulates of a core per cycle. The number of instructions per cycle is assumed to be that
+    of the published runs with llama.cpp, to which ``speeds.products`` is fitted.
 
     A kernel with fewer instructions than llama.cpp's is not counted as faster, since both load as many bytes.
     """
@@ -114,10 +115,10 @@ NEVER = 0
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The number of channels of a matrix that the NPU multiplies; the cores multiply the others.
+    """The number of output channels of a matrix that the NPU multiplies. The cores multiply the other channels.
 
-    A run of at least ``job_from`` tokens leaves the first ``job_channels`` channels to the NPU, a shorter run the first ``few_channels``.
-    ``job_from`` is 0 if the NPU multiplies none.
+    In a run of at least ``job_from`` tokens the NPU multiplies the first ``job_channels`` channels. In a shorter run
+    it multiplies the first ``few_channels``. If ``job_from`` is 0, the NPU multiplies none in any run.
     """
 
     job_from: int = NEVER
@@ -228,9 +229,9 @@ class Phase:
     """The modelled time of ``tokens`` tokens: ``seconds`` with the range ``low`` to ``high``, and the lower bound
     ``bound``, all in seconds.
 
-    The lower bound is the longer of two times at the model's speeds: the transfer of the bytes of all parts, in which
-    weights count once for each run, and all multiply-accumulates on the cores. The NPU adds its speeds if it computes
-    some calls.
+    The lower bound is the longer of two times: reading the weights and the cache from memory, where weights count
+    once for each run, and all multiply-accumulates. The speeds for both are those of the cores. If the NPU computes
+    some calls, its speeds are added to them.
     """
 
     tokens: int
@@ -250,8 +251,8 @@ class Phase:
 
 
 def seconds_of(of: Product, channels: int, tokens: int, speeds: Speeds = Speeds()) -> float:
-    """Return the time of a linear layer for ``tokens`` tokens, in seconds, if the NPU multiplies its first ``channels`` channels; 0: the cores
-    multiply all."""
+    """Return the time of a linear layer for ``tokens`` tokens, in seconds. The NPU multiplies the first ``channels``
+    output channels and the cores the others; 0: the cores multiply all."""
     left = max(0, of.rows - channels)
     cores = max(
         tokens * float(left * of.columns) / core_products(of.bits, tokens, speeds) / speeds.all_hertz,
@@ -270,8 +271,8 @@ def seconds_of(of: Product, channels: int, tokens: int, speeds: Speeds = Speeds(
 
 
 def chooser(target: Target, rows: int, of: Speeds = Speeds()) -> Callable[[Matrix, int, int, bool], Share]:
-    """Return the function ``share`` of a plan for a target. It returns the channels with the shortest modelled time, for runs of ``rows`` tokens
-    and for single tokens.
+    """Return the function ``share`` of a ``Plan`` for a target. It chooses the number of channels on the NPU with the
+    shortest modelled time: for runs of ``rows`` tokens, and for single tokens.
 
     If the target has no NPU that takes jobs, the cores multiply all channels.
     """
@@ -400,10 +401,11 @@ def modelled(microcode: Microcode, tokens: int, position: int, rows: int) -> tup
 
 
 def on_core(microcode: Microcode, target: Target, tokens: int, position: int, rows: int) -> Phase:
-    """Return the modelled time on a core that computes all calls, from the instructions of each call.
+    """Return the modelled time on a single core that computes all calls. It follows from the number of instructions
+    of each call.
 
-    The lower bound is the longer of two times: reading the weights in all runs, and all multiply-accumulates at the
-    largest number that the core computes per cycle.
+    The lower bound is the longer of two times: reading the weights of all runs from memory, and all
+    multiply-accumulates at the largest number that the core computes per cycle.
     """
     assert target.cpu is not None
     cpu, hertz = target.cpu, 1e6 * target.clock.value

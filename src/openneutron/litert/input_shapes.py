@@ -52,9 +52,9 @@ def open_shape(name: str, model: str, sizes: Sequence[int | str | None], shape: 
 def with_shapes(model: LiteRTModel, given: Mapping[str, Sequence[int]], name: str) -> LiteRTModel:
     """Return a model with given shapes of inputs. ``name`` is the file's name in messages.
 
-    An input without a given shape keeps that of the file. Raises InvalidModelError if that shape only stands for an
-    open one (``is_placeholder``), if an input is larger than MOST_BYTES, and where LiteRT can't compute with the
-    shapes. Raises InvalidOptionError for shapes that do not fit the model.
+    An input without a given shape keeps that of the file. Raises InvalidModelError if the file leaves that shape open
+    and has only a placeholder for it (``is_placeholder``), if an input is larger than MOST_BYTES, and where LiteRT
+    can't compute with the shapes. Raises InvalidOptionError for shapes that do not fit the model.
     """
     check_names(given, model.graph.inputs, name)
     for each in model.graph.inputs:

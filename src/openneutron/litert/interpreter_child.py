@@ -39,7 +39,8 @@ def run(model: bytes, inputs: Sequence[np.ndarray], optimized: bool = False) -> 
 
 
 def shapes(model: bytes, inputs: Sequence[np.ndarray], optimized: bool = False) -> list[np.ndarray]:
-    """Return the shapes of all tensors for these inputs: for each subgraph the indices of its tensors, and then the shape of each.
+    """Return the shapes of all tensors for these inputs, as a flat list of arrays. For each subgraph the list has the
+    indices of its tensors in one array, and then an array for each tensor's shape.
 
     The model is run, since some shapes depend on computed values. Raises as ``run`` does.
     """
@@ -96,8 +97,8 @@ def send(stream: IO[bytes], message: Mapping[str, Any], arrays: Sequence[np.ndar
 
 
 def receive(stream: IO[bytes]) -> tuple[dict[str, Any], list[np.ndarray]]:
-    """Read a message and its arrays. Raises EOFError where the other end is closed before the message is complete.
-    LiteRT's strings are bytes in an array of dtype object."""
+    """Read a message and its arrays from the stream. A tensor of strings is returned as an array of dtype object,
+    with bytes as elements. Raises EOFError where the other end is closed before the message is complete."""
     message: dict[str, Any] = json.loads(_exactly(stream, LENGTH.unpack(_exactly(stream, LENGTH.size))[0]))
     arrays = []
     for row in message.pop("arrays"):

@@ -29,10 +29,12 @@ WORK = ("scratch", "profile", "debug")
 
 @dataclass(frozen=True, slots=True)
 class NeutronNode:
-    """A NeutronGraph that is to be put into a file. ``inputs`` and ``outputs`` are names of the graph's tensors.
+    """A NeutronGraph operator that is to be put into a file. ``inputs`` and ``outputs`` are names of the graph's
+    tensors.
 
-    ``work_bytes`` are the sizes of the operator's work buffers, of which version 0 of the public form has one. With
-    None the sizes follow from the header of this project's microcode.
+    ``work_bytes`` are the sizes of the operator's work buffers: one (scratch) in version 0 of the public form, three
+    (scratch, profile, debug) in version 1. If it is None, the sizes are those in the header of the microcode, which
+    must be this project's.
     """
 
     name: str
@@ -44,8 +46,9 @@ class NeutronNode:
 
 @dataclass(frozen=True, slots=True)
 class FoundNode:
-    """A NeutronGraph in a file. ``operator`` is the index of the operator in the main graph. ``inputs`` and ``outputs``
-    are indices of the file's tensors, without the blobs and the work buffers."""
+    """A NeutronGraph in a file. ``operator`` is the index of the operator in the main graph. ``inputs`` and
+    ``outputs`` are indices of the tensors that the program reads and writes. The operator's constants (microcode,
+    weights, kernels) and work buffers are not among them."""
 
     operator: int
     name: str
@@ -159,11 +162,11 @@ def _found(model: Any, place: int, operator: Any) -> FoundNode:
 
 @dataclass(frozen=True, slots=True)
 class ConvertedGraph:
-    """The NeutronGraph in the file of a converted partition, with its blobs not decoded. ``inputs`` and ``outputs`` are
-    names of the file's tensors, in the NeutronGraph's order.
+    """The NeutronGraph in the file of a converted partition. Its microcode, weights and kernels are not decoded.
+    ``inputs`` and ``outputs`` are names of the file's tensors, in the NeutronGraph's order.
 
-    ``payload_version`` is 1 if profile and debug buffers follow the scratch buffer among the outputs, and 0 if the
-    scratch buffer is the last output. ``work_bytes`` are the sizes of these buffers.
+    The last outputs of the operator are work buffers, which have the sizes ``work_bytes``. ``payload_version`` is 1
+    if they are scratch, profile and debug buffer, and 0 if there is only the scratch buffer.
     """
 
     program: Program = field(repr=False)
@@ -221,9 +224,8 @@ def only_graph(data: bytes) -> ConvertedGraph:
 
 @dataclass(frozen=True, slots=True)
 class StoredGraph:
-    """A NeutronGraph in a file, made by any compiler. ``operator`` is its index in the main graph, and ``graph`` has
-    what the operator and the public words of the microcode's header state. ``fault`` is the reason why no published
-    runtime would load it, or None."""
+    """A NeutronGraph in a file, made by any compiler. ``operator`` is its index in the main graph. ``graph`` has its
+    program and its tensors. ``fault`` is the reason why no published runtime would load it, or None."""
 
     operator: int
     graph: ConvertedGraph
@@ -240,7 +242,8 @@ class StoredGraph:
 def stored_graphs(model: Any) -> tuple[StoredGraph, ...]:
     """Return the NeutronGraphs of a file's main graph, in order, without decoding them.
 
-    Raises InvalidProgramError for an operator without the three constants, or with tensors that the file does not have.
+    Raises InvalidProgramError for a NeutronGraph without the three constants microcode, weights and kernels, or with
+    tensors that the file does not have.
     """
     main = model.subgraphs[0]
     tensors, found = main.tensors, []
@@ -273,8 +276,8 @@ def stored_graphs(model: Any) -> tuple[StoredGraph, ...]:
 
 
 def outside(data: bytes) -> tuple[str, ...]:
-    """Return the names of the results that operators other than NeutronGraphs compute in a converted file; empty for a
-    file that can't be read."""
+    """Return the names of the tensors in a converted file that other operators than NeutronGraphs compute. The result
+    is empty for a file that can't be read."""
     try:
         model = unpack(data, "the converted model")
     except InvalidModelError:

@@ -284,8 +284,8 @@ def _reached(model: Any) -> set[int]:
 
 
 def _signatures(before: Any, after: Any) -> Any:
-    """Return the signatures of a model with the indices of the tensors in its quantized form, whose inputs and outputs
-    may be other tensors."""
+    """Return a copy of the signatures of ``before``, with the tensor indices of ``after``, its quantized form.
+    Quantization may replace the tensors that are inputs and outputs."""
     signatures = copy.deepcopy(before.signatureDefs)
     for signature in signatures or ():
         old, new = (model.subgraphs[signature.subgraphIndex] for model in (before, after))

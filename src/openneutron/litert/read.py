@@ -307,8 +307,8 @@ class LiteRTModel:
 
     @property
     def is_float(self) -> bool:
-        """Return whether the operators compute in float32 alone, with weights of any type. A model with a quantized tensor
-        that is no constant is quantized, or partly so."""
+        """Return whether all operators compute in float32. Constants do not count: weights may have any type. The
+        result is False if any input or computed tensor is quantized."""
         graph = self.graph
         made = [graph[name] for name in (*graph.inputs, *(name for node in graph.nodes for name in node.outputs))]
         return any(tensor.dtype is DType.FLOAT32 for tensor in made) and not any(
@@ -323,9 +323,9 @@ AS_STORED: Mapping[str, Sequence[int]] = {}
 def read(data: bytes | Path, input_shapes: Mapping[str, Sequence[int]] | None = AS_STORED) -> LiteRTModel:
     """Return the model in a ``.tflite`` file or in its bytes, with its main graph.
 
-    ``input_shapes`` has the shapes of inputs by name that the user gives; None where the user gives none. In both
-    cases an input without a given shape is an error if its shape in the file only stands for an open one
-    (``input_shapes.with_shapes``). By default this check is left out, and all shapes are those of the file.
+    ``input_shapes`` maps the names of inputs to the shapes that the user gives; None means no shapes. In both cases,
+    an input without a given shape raises an error if the file leaves its shape open and has only a placeholder for it
+    (``is_placeholder`` of ``input_shapes``). By default there is no such check, and all shapes are those of the file.
 
     LiteRT 2.3 refuses a depthwise weight whose scales are along another axis than its channels. This function reads
     such a weight as older versions of LiteRT did, with a warning. Raises InvalidModelError for a file that can't be
@@ -413,8 +413,9 @@ class StatePlaces:
 
 
 def read_model(model: Any, states: Sequence[StatePlaces] = ()) -> LiteRTModel:
-    """Return the model with these flatbuffer objects, and its main graph. ``states`` are states of the graph whose old
-    values no operator of the file computes. Raises any exception if the objects are damaged."""
+    """Return the model that consists of these flatbuffer objects, with its main graph. ``states`` are further states
+    of the graph: no operator of the file computes the value from the previous run. If the objects are damaged, any
+    type of exception may be raised."""
     subgraph = model.subgraphs[0]
     operators = subgraph.operators or ()
     names = _unique_names(subgraph.tensors or ())
@@ -464,11 +465,13 @@ def _variables(model: Any, operators: Iterable[Any]) -> set[int]:
 def _with_states(
     nodes: Sequence[Node], tensors: dict[str, Tensor], variables: set[str]
 ) -> tuple[tuple[Node, ...], list[State]]:
-    """Return the nodes, and the states that they keep in variables. A node whose state operands are all in
-    ``variables`` gets one more output for each of them, which is the new value of the state. The tensors of these
-    outputs are added to ``tensors``. Other nodes are returned as they are.
+    """Return the nodes, and the states that they keep in variable tensors.
 
-    LiteRT sets the variables of a new interpreter to 0, and int8 variables to their zero point.
+    A node whose state operands are all in ``variables`` is changed: for each of these operands it gets an additional
+    output, the new value of the state. The tensors of these outputs are added to ``tensors``. Other nodes are
+    returned as they are.
+
+    The initial values are those of a new LiteRT interpreter: the zero point for int8 variables, and 0 for others.
     """
     found: list[Node] = []
     states: list[State] = []
@@ -534,11 +537,12 @@ def _read_tensor(name: str, item: Any, at_run_time: bool, model: Any) -> Tensor:
 
 
 def _read_quant(item: Any, shape: tuple[int, ...]) -> QuantParams | None:
-    """Return the quantization parameters, or None where the tensor has none or they do not fit its shape.
+    """Return the quantization parameters of a tensor. Return None if it has none, or if they do not fit its shape:
+    TensorFlow 1, for example, wrote the axis of the weights into the parameters of int32 biases. This is harmless,
+    because LiteRT's kernels do not read a bias's parameters. If an operator does need the missing parameters, its row
+    in the operator table refuses it.
 
-    A single zero point holds for all scales. LiteRT's kernels read only the values of an int32 bias, so converters may
-    leave anything in its parameters: TensorFlow 1 wrote the weights' axis. An operator that does read them is refused
-    by its row.
+    A single zero point holds for all scales.
     """
     if item is None or item.scale is None or len(item.scale) == 0:
         return None
@@ -633,8 +637,8 @@ def with_archive(data: bytes, archive: bytes) -> bytes:
 
 
 def _directory(data: bytes) -> tuple[int, int] | None:
-    """Return the offset of the archive's central directory, and the number to add to the offsets that the archive
-    states. Return None if the data does not end with an archive."""
+    """Return the offset of the central directory in a zip archive at the end of ``data``, and the number to add to
+    the archive's own offsets to get offsets in ``data``. Return None if ``data`` does not end with an archive."""
     place = data.rfind(END, max(0, len(data) - END_BYTES - MOST_COMMENT_BYTES))
     if place < 0 or len(data) < place + END_BYTES:
         return None
@@ -664,10 +668,11 @@ LONGEST_WORDS = 200
 
 
 def read_saved_model(path: Path, input_shapes: Mapping[str, Sequence[int]] | None = None) -> LiteRTModel:
-    """Return the float model in a folder of TensorFlow's ``tf.saved_model.save`` or Keras' ``export``. ``input_shapes`` is as of ``read``.
+    """Return the float model in a folder that TensorFlow's ``tf.saved_model.save`` or Keras' ``export`` wrote.
+    ``input_shapes`` has the same meaning as for ``read``.
 
-    Raises InvalidModelError where TensorFlow is not installed, with the line that converts the model elsewhere, and where TensorFlow
-    can't convert it.
+    Raises InvalidModelError where TensorFlow can't convert the model, and where TensorFlow is not installed. The
+    message then has a command that converts the model on another machine.
     """
     if find_spec("tensorflow") is None:
         raise InvalidModelError(
@@ -685,8 +690,8 @@ def command_for(path: Path) -> str:
 
 @lru_cache(maxsize=1)
 def _converted(path: str, _changed: int) -> bytes:
-    """Return the bytes of the ``.tflite`` that TensorFlow makes of a SavedModel. The result is cached: a command reads
-    a model several times, and a conversion takes seconds."""
+    """Return the bytes of the ``.tflite`` that TensorFlow makes of a SavedModel. The result is cached for the file's
+    time of change, ``_changed``: a command reads a model several times, and a conversion takes seconds."""
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "made.tflite"
         conversion = CONVERSION.format(source="sys.argv[1]")

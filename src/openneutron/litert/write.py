@@ -499,12 +499,13 @@ OPTION = "input_format"
 
 
 def with_frames(model: LiteRTModel, name: str, blue_first: bool = False) -> LiteRTModel:
-    """Return a model that takes a camera's frame of bytes in NHWC in place of its quantized image.
+    """Return a model that takes a camera's frame (uint8, NHWC) in place of its quantized image.
 
-    If the image is int8, a byte of the frame is the stored value of the file's input plus 128, and has the same real
-    value. A QUANTIZE operator, which does not round, converts the frame to the file's input. An input of uint8 takes
-    the frame as it is. With ``blue_first``, the frame has blue first, and the filters of the convolutions that read
-    the image get the reversed order of channels. ``name`` is the file's name in messages.
+    An int8 image is replaced by a uint8 input with the same scale and a zero point that is larger by 128. A QUANTIZE
+    operator converts this input to the int8 image, without rounding. A uint8 image needs no conversion.
+
+    With ``blue_first``, the channels of the frame are in the order blue, green, red. The input channels of the
+    convolutions that read the image are then reversed. ``name`` is the file's name in messages.
 
     Raises InvalidOptionError unless the file has exactly one quantized input of 4 axes. With ``blue_first``, it is
     also raised if the image does not have 3 channels, or if an operator other than a CONV_2D with constant int8

@@ -124,11 +124,11 @@ def _depth_multiplier(graph: Graph, node: Node) -> str | None:
 
 
 def _rows_of_split_weights(graph: Graph, node: Node) -> str | None:
-    """Return the reason why a kernel reaches over too many rows for uint8 weights; None if it does not, and for other
-    weights.
+    """Return the reason why a kernel with uint8 weights covers too many rows, or None if it does not. The result is
+    also None for weights of another type.
 
-    The weights may be split (``split_weights``). Each row that the kernel reaches over, gaps of the dilation
-    included, then becomes up to MOST_PARTS_OF_WEIGHTS rows.
+    The compiler may split uint8 weights into several sets (``split_weights``). Each row that the kernel covers,
+    including the gaps of the dilation, then becomes up to MOST_PARTS_OF_WEIGHTS rows.
     """
     weights = graph.given(node, 1)
     rows, most = (weights.shape[1] - 1) * node["dilation_h"] + 1, LARGEST_WINDOW_WORD // MOST_PARTS_OF_WEIGHTS
@@ -180,8 +180,8 @@ MOST_PRODUCT = 2.0**31 - 1
 
 
 def _sums_in_range(data: int, weights: int, bias: int, channel_axis: int = 0) -> Limit:
-    """Return the limit that int64 accumulators stay below 2^47. LiteRT rescales only these. Accumulators of 32 bits
-    have no such limit: they wrap."""
+    """Return the limit that int64 accumulators stay below 2^47, because LiteRT rescales only these. Accumulators of
+    32 bits have no such limit, because they wrap around."""
 
     def rule(graph: Graph, node: Node) -> str | None:
         if not has_wide_sums(graph, node):
@@ -305,11 +305,11 @@ Shape = tuple[int, ...]
 
 
 def cropped(node: Node, data: Shape, weights: Shape, result: Shape) -> Padding:
-    """Return how many rows above and below, and columns left and right, the windows of a transposed convolution reach
-    beyond its result.
+    """Return how far the windows of a transposed convolution reach beyond its result: (rows above, rows below,
+    columns left, columns right). These rows and columns are cropped.
 
-    A number is negative if the result is larger. Under SAME an odd row is cropped at the end (ComputePaddingHeightWidth
-    of LiteRT's padding.h).
+    A number is negative if the result is larger than what the windows cover. If SAME crops an odd number of rows or
+    columns, the additional one is at the end (ComputePaddingHeightWidth of LiteRT's padding.h).
     """
     if not isinstance(node["padding"], str):
         top, bottom, left, right = node["padding"]

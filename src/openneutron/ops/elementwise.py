@@ -93,10 +93,11 @@ def has_falling_slope(graph: Graph, node: Node) -> bool:
 
 
 def magnitude_of_rising_slope(parts: Parts, graph: Graph, node: Node) -> None:
-    """Compose LEAKY_RELU with a negative slope as the magnitude of LEAKY_RELU with the opposite slope.
+    """Compose a LEAKY_RELU whose alpha is negative as ABS of the LEAKY_RELU with -alpha.
 
-    LiteRT rescales the magnitude of negative values and negates the result. One call with a negative factor would round halves in the
-    other direction. A magnitude at one scale changes no positive value and rounds nothing.
+    LiteRT rescales the magnitude of a negative value and then negates the result. A single kernel call with a
+    negative factor would round halves in the other direction. ABS changes no positive value. It rounds nothing,
+    because its input and output have the same scale.
     """
     (source, result) = (str(node.inputs[0]), node.name)
     rising = parts.new(graph[result].shape, DType.INT16, graph[result].quant)
@@ -145,7 +146,7 @@ def wide_sigmoid_factor(source: QuantParams, doubled: bool) -> tuple[int, int]:
     """Return the multiplier and the right shift that rescale an int16 value to steps of 1 / (3 * 2^12) (TanhPrepare,
     SigmoidPrepare of activations.cc).
 
-    LiteRT treats a scale of 2^-12, and for TANH (``doubled``) of 2^-11, as its case of powers of two.
+    LiteRT has a special case without a right shift: for a scale of 2^-12, and for TANH (``doubled``) also for 2^-11.
     """
     places = 12 + round(math.log2(source.scale))
     if _is_power_of_two(source.scale) and (places == 0 or (doubled and places == 1)):
@@ -273,9 +274,11 @@ def _leaky_slope(graph: Graph, node: Node) -> float:
 
 
 def hard_swish_factors(source: QuantParams, result: QuantParams) -> tuple[np.float32, np.float32]:
-    """Return the two factors by which HARD_SWISH multiplies its input, which has 7 more bits (hard_swish.cc).
+    """Return the two factors by which HARD_SWISH multiplies its input, after the input has been shifted left by 7
+    bits (hard_swish.cc).
 
-    The first factor rescales the input to the output's scale, the second one to the scale at which 3.0 is 2^15.
+    The first factor rescales the input to the output's scale. The second factor rescales it to the scale at which 3.0
+    is 2^15.
     """
     with np.errstate(all="ignore"):
         fine = np.float32(1 / 128) * np.float32(source.scale)
@@ -540,10 +543,10 @@ MOST_BROADCAST = {"compare": 4, "logical": 4, "select": 5}
 
 
 def _comparable(graph: Graph, node: Node) -> str | None:
-    """Return the reason why these operands can't be compared; None if they can.
+    """Return the reason why the operands of a comparison can't be compared; None if they can.
 
-    LiteRT rescales both operands by their scales, which must be below 1. This is not checked of int16 operands of an
-    operator other than EQUAL and NOT_EQUAL. EQUAL and NOT_EQUAL also compare booleans, which have no scale.
+    LiteRT rescales both operands by their scales, which must be below 1. For int16 operands this is checked for EQUAL
+    and NOT_EQUAL only. EQUAL and NOT_EQUAL also compare booleans, which have no scale.
     """
     for index in (0, 1):
         tensor = graph.given(node, index)

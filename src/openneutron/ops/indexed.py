@@ -90,8 +90,8 @@ constant, and count as one axis."""
 
 
 def merged_axes(axes: list[Indexed]) -> list[Indexed]:
-    """Return the axes with those of one element (in input and output) dropped, and with neighbouring axes merged if all
-    of their positions are taken."""
+    """Return fewer axes that describe the same selection. An axis with one element in both input and output is
+    dropped. Neighbouring axes are merged if both are taken whole (all positions in order)."""
     merged: list[Indexed] = []
     for axis in axes:
         if axis.extent == 1 and len(axis.positions) == 1:
@@ -105,10 +105,11 @@ def merged_axes(axes: list[Indexed]) -> list[Indexed]:
 
 
 def kernel_axes(axes: list[Indexed]) -> tuple[list[int], list[int]]:
-    """Return the indices of the merged axes that become batches, rows, columns and channels (-1: none), and those of
-    the axes that take one call for each position.
+    """Return two lists of indices into the merged axes. The first list has the axes that become the kernel's batches,
+    rows, columns and channels (-1: none). Each position along the axes of the second list takes a kernel call of its
+    own.
 
-    The longest of the axes that are not taken whole become the rows and columns.
+    The two longest axes that are not taken whole become rows and columns.
     """
     mapped = sorted((i for i, axis in enumerate(axes) if not axis.whole), key=lambda i: -len(axes[i].positions))
     plain = sorted((i for i, axis in enumerate(axes) if axis.whole), key=lambda i: -axes[i].extent)
@@ -130,10 +131,12 @@ def _calls_for(axes: list[Indexed]) -> int:
 
 
 def moved_axes(graph: Graph, node: Node) -> tuple[list[Indexed], int]:
-    """Return the merged axes of one kernel call, and the number of byte planes.
+    """Return the merged axes that one kernel call moves, and the number of byte planes, which is 1 or the bytes of an
+    element.
 
-    With one plane, the bytes of an element are one more axis. With several planes, each has one byte of every element
-    and takes its own calls. Planes are used if they take fewer calls.
+    With one plane, the bytes of an element are an additional innermost axis. With several planes, each plane has one
+    byte of every element, and needs kernel calls of its own. Several planes are used only if they take fewer calls in
+    total.
     """
     size, axes = graph[node.name].dtype.size_bytes, INDEXED[node.op](graph, node)
     one, apart = merged_axes([*axes, Indexed(size, tuple(range(size)))]), merged_axes(axes)

@@ -169,9 +169,10 @@ SYMMETRIC = "Quantize them as int8 with the zero point 0 (as uint8 it is 128)"
 
 
 def int8_weight(index: int, channel_axis: int) -> Limit:
-    """The weights are constant int8 and symmetric, with a single scale or one for each output channel.
+    """Return the limit that the weights are constant int8 and symmetric, with a single scale or one scale for each
+    output channel. ``index`` is the operand of the weights.
 
-    If the node has the attribute ``unsigned``, the file has them as uint8. They may then have a zero point, but only
+    A node with the attribute ``unsigned`` has uint8 weights in the file. Such weights may have a zero point, but only
     a single scale.
     """
 
@@ -335,10 +336,10 @@ MOST_PARTS_OF_WEIGHTS = 3
 
 
 def window_numbers() -> Limit:
-    """Return the limit that strides, dilations and kernels lie between 1 and LARGEST_WINDOW_WORD, and that a padding
-    in words is SAME or VALID.
+    """Return the limit that strides, dilations and kernel extents are between 1 and LARGEST_WINDOW_WORD, and that a
+    padding that is given by name is SAME or VALID.
 
-    With uint8 weights the upper end is LARGEST_WINDOW_WORD divided by MOST_PARTS_OF_WEIGHTS.
+    With uint8 weights the largest number is LARGEST_WINDOW_WORD // MOST_PARTS_OF_WEIGHTS.
     """
     names = ("kernel_h", "kernel_w", "stride_h", "stride_w", "dilation_h", "dilation_w")
 

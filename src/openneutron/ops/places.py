@@ -224,9 +224,12 @@ def _update_fits(graph: Graph, node: Node) -> str | None:
 
 
 def _dynamic_update_slice(parts: Parts, graph: Graph, node: Node) -> None:
-    """Lower DYNAMIC_UPDATE_SLICE: slice the parts of the operand before and after the update, from the outermost axis
-    inwards, and concatenate them with the update, from the innermost axis outwards. Axes along which the update has
-    the whole extent are left out."""
+    """Lower DYNAMIC_UPDATE_SLICE to slices and concatenations.
+
+    From the outermost axis inwards, the parts of the operand before and after the update are sliced off. From the
+    innermost axis outwards, they are concatenated with the update. Axes along which the update has the whole extent
+    are left out.
+    """
     begin, part = _update_begin(graph, node), shape_of(graph, node, 1)
     whole, update, (result,) = str(node.inputs[0]), str(node.inputs[1]), node.outputs
     axes = [axis for axis, extent in enumerate(part) if extent < shape_of(graph, node, 0)[axis]]
@@ -339,9 +342,9 @@ def _diagonal_shape(graph: Graph, node: Node) -> tuple[tuple[int, ...], ...]:
 
 
 def _matrix_diag(parts: Parts, graph: Graph, node: Node) -> None:
-    """Lower MATRIX_DIAG: append a row's number of zeros to each value, and reshape.
+    """Lower MATRIX_DIAG: append zeros to each value, as many as a row of the matrix has elements, and reshape.
 
-    Each value is then one row below and one column right of the value before.
+    In the matrix, each value is then one row below and one column right of the value before it.
     """
     (*outer, size), (result,) = shape_of(graph, node), node.outputs
     count = math.prod(outer)

@@ -469,11 +469,12 @@ def state_places(node: Node) -> tuple[int, int]:
 
 
 def product_factors(graph: Graph, node: Node) -> list[tuple[float, float]]:
-    """Return two rescaling factors for each gate: that of the products of the input, and that of the products of the
+    """Return two rescaling factors for each gate: one for the products of the input, and one for the products of the
     hidden state.
 
-    They rescale a sum of products to the kernel's fixed point with ``FRACTION_BITS`` fractional bits. For an output
-    that is clamped at 0, the unit is a step of the output, with ``STEP_BITS`` fractional bits.
+    Each factor rescales a sum of products to fixed point. The kernel's fixed point has ``FRACTION_BITS`` fractional
+    bits of the real value. If the activation is RELU, it has ``STEP_BITS`` fractional bits of a step of the output
+    instead.
     """
     hidden, _ = state_places(node)
     quant = graph[node.outputs[0]].quant

@@ -386,8 +386,8 @@ _REDUCTIONS = (
 
 
 def sum_singles(graph: Graph, node: Node) -> tuple[np.float32, np.float32]:
-    """Return two float32 numbers with which SUM computes: its factor, and the bias that accounts for the input's zero
-    point, as in LiteRT's optimized kernel (reduce.h)."""
+    """Return the two float32 numbers of a SUM: the factor of the sum of stored values, and the bias that removes the
+    input's zero point from it. Both are computed as in LiteRT's optimized kernel (reduce.h)."""
     source = quant_of(graph, node, 0)
     count = added(graph, node)
     with np.errstate(all="ignore"):
@@ -496,8 +496,8 @@ class Coefficients:
 
 
 def _steps(graph: Graph, node: Node, place: int, absent: float) -> npt.NDArray[np.float64]:
-    """Return the gain or the bias (operand ``place``) of each channel, in steps of the output: float64 [channels].
-    Without this operand, ``absent`` is the real value of each channel."""
+    """Return the gain or the bias of each channel, which is operand ``place``, as float64 [channels] in steps of the
+    output. If the node lacks this operand, each channel has the real value ``absent``."""
     given, channels = graph.operand(node, place), graph.given(node, 0).shape[-1]
     scale = graph[node.outputs[0]].quant
     assert scale is not None

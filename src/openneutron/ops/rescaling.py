@@ -92,16 +92,16 @@ def double_multipliers(reals: npt.ArrayLike) -> Multipliers:
 
 
 def fit_multipliers(scales: npt.ArrayLike, low: int, high: int) -> Multipliers | None:
-    """Return multipliers and second words whose single rounding equals LiteRT's round(accumulator * scale) in [low,
-    high].
+    """Return multipliers and second words for a rescaling that rounds once. For all results in [low, high] it equals
+    LiteRT's round(accumulator * scale). Return None if one of the scales has no such multiplier.
 
-    LiteRT's reference FULLY_CONNECTED multiplies with a double and rounds halves away from 0. Within the bounds the
-    result is a step function of the accumulator with high - low steps. A multiplier of 51 bits, a little larger than
-    the scale so that halves round away from 0 on either side, puts every step at the right accumulator. The function
-    verifies each step.
+    LiteRT's reference FULLY_CONNECTED multiplies by a double and rounds halves away from 0. In [low, high] the result
+    is a step function of the accumulator with high - low steps. A multiplier of 51 bits that is a little larger than
+    the scale can put all these steps at the right accumulators, and round halves away from 0 for both signs. The
+    function verifies each step.
 
-    The first result has the upper 31 bits. The second word has the shift in its lowest 8 bits and the lower 20 bits
-    above them. Returns None where no such multiplier works for one of the scales.
+    A multiplier (the first result) has the upper 31 of the 51 bits. The second word has the shift in its lowest 8
+    bits, and above it the lower 20 bits.
     """
     return _fitted(tuple(np.asarray(scales, np.float64).reshape(-1).tolist()), low, high)
 
@@ -135,10 +135,11 @@ def _fitted(scales: tuple[float, ...], low: int, high: int) -> Multipliers | Non
 
 
 def mean_multiplier(input_scale: float, output_scale: float, count: int) -> tuple[int, int]:
-    """Return the multiplier and shift of input scale / (output scale * count), as QuantizedMeanOrSum of LiteRT's reference/reduce.h.
+    """Return the multiplier and the shift of input_scale / (output_scale * count), as QuantizedMeanOrSum of LiteRT's
+    reference/reduce.h computes them.
 
-    The multiplier is shifted left before the division by the count: by floor(log2(count)) bits, or fewer if the shift does not
-    allow that many.
+    For precision, the multiplier is shifted left before it is divided by ``count``: by min(floor(log2(count)), 32, 31
+    + shift) bits, where ``shift`` is that of input_scale / output_scale.
     """
     multiplier, shift = quantize_multiplier(input_scale / output_scale)
     spare = min(count.bit_length() - 1, 32, 31 + shift)
@@ -173,8 +174,8 @@ def _rounded_once(
 def _first_accumulators(
     scales: npt.NDArray[np.float64], results: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """Return for each channel and each of ``results`` the smallest accumulator whose rounded product is at least this
-    result, and whether 32 bits hold that accumulator."""
+    """Return two arrays [channels, results]. The first has the smallest accumulator for which round(accumulator *
+    scale), with the channel's scale, is at least the result. The second is True where int32 holds this accumulator."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         guess = np.ceil((results[None, :] - 0.5) / scales[:, None])
     reached = np.abs(guess) < 2.0**31 - 2
@@ -263,10 +264,11 @@ def convolution_scales(
 
 
 def of_convolution(data: int, weights: int) -> Factors:
-    """Return a rule that computes a factor for each scale of the weights. ``data`` and ``weights`` are the indices of
-    the operands.
+    """Return a rule that computes a rescaling factor for each scale of the weights. ``data`` and ``weights`` are the
+    indices of the operands.
 
-    LiteRT's uint8 convolutions multiply both scales in float32, as BATCH_MATMUL does; its FULLY_CONNECTED does not.
+    As in LiteRT, convolutions with uint8 weights multiply the scales of both operands in float32 (``matmul_factor``).
+    Convolutions with int8 weights and FULLY_CONNECTED multiply them in double (``convolution_scales``).
     """
 
     def factors(graph: Graph, node: Node) -> npt.ArrayLike:
@@ -294,10 +296,10 @@ WIDE_EXPONENT = 15
 
 
 def rescales(*factors: Factors, exponent: int = LARGEST_SHIFT, wide: int | None = None) -> Limit:
-    """Return the limit that every factor is below 2^exponent. If the first operand or the output is int16, the bound
-    is 2^wide.
+    """Return the limit that every rescaling factor is below 2^exponent. With ``wide``, the bound is 2^wide if the
+    first operand or the output is int16.
 
-    A factor that rounds to the bound in 31 bits is refused too.
+    A factor just below the bound is refused too if it would become the bound when it is rounded to 31 bits.
     """
 
     def rule(graph: Graph, node: Node) -> str | None:
@@ -325,8 +327,8 @@ _INT32_MAX_AS_FLOAT = np.float32(2**31 - 1)
 
 
 def steps_of(value: float, scale: float) -> float:
-    """Return a real value as a number of steps of a scale. As in LiteRT, the quotient is float32 and halves are rounded
-    away from zero; infinity on overflow."""
+    """Return a real value as a number of steps of size ``scale``. As in LiteRT, the quotient is computed in float32,
+    and halves are rounded away from zero. If the quotient overflows, the result is infinite."""
     with np.errstate(all="ignore"):
         quotient = np.float32(value) / np.float32(scale)
     magnitude = np.abs(quotient)
@@ -384,8 +386,9 @@ def activation_range(
 
 
 def fitted_for_single_rounding(graph: Graph, node: Node) -> str | None:
-    """Return the reason why no multiplier gives LiteRT's results of a FULLY_CONNECTED with a single rounding; None if
-    one does. The result is also None for an int16 output, whose kernel multiplies doubles."""
+    """Return a reason if a FULLY_CONNECTED can't get LiteRT's results from a kernel that multiplies and rounds once
+    (``fit_multipliers``); None if it can. The result is also None for an int16 output, because that kernel multiplies
+    doubles."""
     if graph[node.outputs[0]].dtype is DType.INT16:
         return None  # the kernel multiplies doubles
     factors = of_convolution(0, 1)(graph, node)

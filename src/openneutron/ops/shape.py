@@ -46,8 +46,8 @@ _WHOLE, _NEW = -1, -2
 
 
 def _places(graph: Graph, node: Node) -> list[int]:
-    """Return the index of each axis in begin, end and strides, in order. An axis that is taken whole, or that is new,
-    has one of the two marks instead. The axes are those of the input and the new ones."""
+    """Return, for each axis of the input and each new axis in order, its index in the operands begin, end and
+    strides. The result is _WHOLE for an axis that is taken whole, and _NEW for a new axis."""
     stated, own = len(constant_values(graph, node, 1)), len(shape_of(graph, node))
     ellipsis, new = node["ellipsis_mask"], node["new_axis_mask"] & ~node["ellipsis_mask"]
     axes = own + sum(new >> place & 1 for place in range(stated))
@@ -145,8 +145,8 @@ def is_rearranged(graph: Graph, node: Node) -> bool:
 
 
 def rearranged(parts: Parts, graph: Graph, node: Node) -> None:
-    """Compose a STRIDED_SLICE: take the same positions with positive steps, reverse the axes with negative steps, and
-    reshape to the output."""
+    """Compose a STRIDED_SLICE of three steps. The first takes the same positions with positive steps. The second
+    reverses the axes whose steps are negative. The third reshapes to the output."""
     source, (result,) = str(node.inputs[0]), node.outputs
     window = strided_window(graph, node)
     axes = range(len(window.step))
@@ -213,8 +213,8 @@ def _value_fits(graph: Graph, node: Node) -> str | None:
 
 
 def pad_box(shape: tuple[int, ...], amounts: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int, int], ...]:
-    """Return (extent, padding before, padding after) of each axis. With more than four axes, an axis without padding is
-    merged into the axis before it."""
+    """Return (extent, padding before, padding after) of each axis. With more than four axes, an axis without padding
+    is merged into the axis before it. Leading axes of extent 1 without padding are dropped."""
     box = [(extent, before, after) for extent, (before, after) in zip(shape, amounts, strict=True)]
     if len(box) <= 4:
         return tuple(box)
@@ -486,8 +486,8 @@ def _whole_blocks(graph: Graph, node: Node) -> str | None:
 
 
 def _depth(parts: Parts, graph: Graph, node: Node) -> None:
-    """Lower DEPTH_TO_SPACE or SPACE_TO_DEPTH to a RESHAPE, a TRANSPOSE that exchanges the columns of the image and
-    the rows of a block, and a RESHAPE."""
+    """Lower DEPTH_TO_SPACE or SPACE_TO_DEPTH to RESHAPE, TRANSPOSE and RESHAPE. The TRANSPOSE exchanges two axes: the
+    columns of the smaller image, and the rows of a block."""
     size = node["block_size"]
     (source,), result = node.inputs, node.outputs[0]
     assert source is not None

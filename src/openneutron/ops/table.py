@@ -108,11 +108,11 @@ class Composition:
 
 
 class Parts:
-    """A builder for the composition of ``node``, a node of ``graph``.
+    """A builder for the nodes that together replace ``node``, a node of ``graph``.
 
-    Tensors are given by name. A method that adds a node returns the name of its output. ``output`` may name a tensor of
-    the graph that the node then computes; otherwise the output is a new tensor with the type and quantization of the
-    source.
+    Tensors are given by name. A method that adds a node returns the name of the node's output. If the method gets
+    ``output``, the new node computes that tensor. Otherwise the output is a new tensor with the type and quantization
+    of the source.
     """
 
     def __init__(self, graph: Graph, node: Node) -> None:

@@ -119,9 +119,8 @@ def _check_seconds(subject: str, value: Any) -> None:
 class CompileOptions:
     """The options of a compile.
 
-    ``openneutron.compile``, the command line, ``generate_neutron_compile_spec`` and the compiler share this class. A
-    subclass that adds a field, made by ``openneutron.options.flags.option``, has a flag, a check and a place in compile specs
-    for it.
+    ``openneutron.compile``, the command line, ``generate_neutron_compile_spec`` and the compiler share this class. A subclass may add
+    fields with ``openneutron.options.flags.option``. Each of them gets a flag, a check and a place in compile specs.
 
     Raises InvalidTargetError for an unknown target, InvalidOptionError for any other unusable value.
 
@@ -337,8 +336,8 @@ class CompileOptions:
             )
 
     def _complete_target(self, name: str) -> str:
-        """Return the name of the target that follows from ``name`` and the other options: with NXP's driver, its release, or a number of
-        threads."""
+        """Return the full name of the target: ``name`` with what the other options add to it. With NXP's driver, these are the driver's
+        suffix and its release, if one is given. With several threads, it is their number."""
         core = targets.without_threads(name)
         shared = name.removeprefix(core)
         if self.converter == DRIVER and targets.divided(core) is None:
@@ -352,9 +351,8 @@ class CompileOptions:
 
     @property
     def cpu_kernels(self) -> str:
-        """Return the kernels of operators outside of all programs: ``cpu``, or a default if ``cpu`` is None. The
-        default is ``xnnpack`` if it runs on the target's host core and the converter is not ``eiq``, else
-        ``portable``."""
+        """Return which kernels compute the operators outside of all programs: ``cpu``, or a default if ``cpu`` is None. The default is
+        ``xnnpack`` if XNNPACK runs on the target's host core and the converter is not ``eiq``. Otherwise it is ``portable``."""
         has_xnnpack = targets.get(self.target).host.core.startswith(FAMILIES[XNNPACK]) and self.converter != EIQ
         return self.cpu or (XNNPACK if has_xnnpack else PORTABLE)
 
@@ -411,9 +409,10 @@ def _as_tuples(value: Any) -> Any:
 def region_bytes(given: int | RegionSizes | None, target: targets.Target) -> tuple[int, ...]:
     """Return the budget of each memory region of the target in bytes.
 
-    ``given`` has the budgets of regions by name; a region that it does not name gets 0. If it is one number, the
-    regions get as much as they have, the fastest first, until the number is used up. None stands for the whole
-    memory. Raises InvalidOptionError if the target has less memory, or no region of a name.
+    ``given`` has the budgets by region name. A region that it does not name gets 0. If ``given`` is a number, it is the total: the
+    fastest region gets as much of it as fits, then the next one. None stands for the whole memory.
+
+    Raises InvalidOptionError if the target has less memory than that, or has no region of a given name.
     """
     sizes = {region.name: int(region.size.value * 1024) for region in target.regions}
     if isinstance(given, tuple):
@@ -603,7 +602,7 @@ class DelegationOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataOptions:
-    """The way from calibration data, such as a folder of pictures, to a PyTorch model's inputs.
+    """How calibration data, such as a folder of pictures, becomes the inputs of a PyTorch model.
 
     >>> DataOptions(preprocess="resize=256,crop=224,mean=0.485:0.456:0.406,std=0.229:0.224:0.225").sample_rate is None
     True
@@ -733,9 +732,9 @@ def as_group(parameter: str, given: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Request:
-    """A model, and all that a compile of it asks for. Each field is an argument of ``openneutron.compile``, which documents it.
+    """A model with all arguments of a compile. Each field is an argument of ``openneutron.compile``, which documents it.
 
-    A dict in the place of an object with options has the options by name. Raises as ``as_group`` does.
+    A field for an options object also takes a dict, which maps the names of options to values. Raises as ``as_group`` does.
 
     >>> Request(model=None, options={"effort": "high"}).options.effort
     'high'

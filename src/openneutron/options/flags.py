@@ -152,7 +152,8 @@ MOST_STEPS = 16
 def sizes_between(text: str) -> tuple[int, ...]:
     """Return the sizes in a range of whole KiB, in bytes. The text is ``100..1500`` or ``100..1500..50``; both ends are included.
 
-    Without a step, a round step is chosen that gives at most 16 sizes; the upper end is added to them.
+    Without a step, the function chooses a round step that gives at most 16 sizes. If the steps miss the upper end, it
+    is added to the sizes.
 
     >>> [size // 1024 for size in sizes_between("100..400..100")]
     [100, 200, 300, 400]

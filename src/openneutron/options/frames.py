@@ -29,8 +29,10 @@ class FrameFormat:
 
     @classmethod
     def parse(cls, text: str, option: str = "input_format") -> Self:
-        """Return the format in a text. A kind without a word has its default, the first word in ``FRAME_WORDS``.
-        Raises InvalidOptionError for an unknown word, and for two different words of one kind."""
+        """Return the format that a text such as ``uint8,nhwc,bgr`` describes: words for the type, the order of the
+        axes and the order of the colors. Where the text has no word for one of these, the first word in
+        ``FRAME_WORDS`` is used. Raises InvalidOptionError for an unknown word, and for two different words for the
+        same property."""
         found: dict[str, str] = {}
         known = {word: kind for kind, words in FRAME_WORDS.items() for word in words}
         for word in split_names(text):

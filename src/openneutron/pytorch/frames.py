@@ -64,10 +64,11 @@ _Pad = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Head:
-    """The function from a frame to ``node`` that the operators between them compute.
+    """The operators from a frame to ``node``, as one affine function for each channel.
 
-    ``axes`` are the axes of the frame in the order of the node, and ``channel`` is the frame's axis of the channels. Channel c is
-    ``factor[c] * byte + offset[c]`` of the frame's channel ``order[c]``, with the zeros ``pads`` around it, by axes of the node.
+    Channel c of the node is ``factor[c] * byte + offset[c]``, where the bytes are those of channel ``order[c]`` of
+    the frame. ``axes`` are the frame's axes in the order in which the node has them. ``channel`` is the frame's axis
+    that has the channels. ``pads`` has, for each axis of the node, the numbers of zeros before and after the values.
     """
 
     node: Node
@@ -147,8 +148,8 @@ class Head:
         return replace(self, node=node, pads=tuple(pads)) if is_plain and not any(map(any, outer)) else None
 
     def _scaled(self, module: GraphModule, node: Node) -> Head | None:
-        """Return the head behind a sum, difference, product or quotient with one constant for each channel. Return
-        None for any other node, and for a constant that is divided by the value."""
+        """Return the head that ends at ``node``, if this operator adds, subtracts, multiplies or divides by one
+        constant for each channel. Return None for any other operator, and if it divides the constant by the value."""
         name = str(node.target).split(".")
         kind = _ALIASES.get(name[1], name[1]) if len(name) > 1 else ""
         if node.meta["val"].dtype is not FLOAT or name[0] != "aten" or kind not in ("add", "sub", "rsub", "mul", "div"):
@@ -255,12 +256,11 @@ def _pair(item: Any) -> tuple[int, int]:
 
 
 def fold(module: GraphModule, frame: Node, channel: int) -> bool:
-    """Fold the steps behind a frame into the convolutions that read their result. Return whether all of them are
-    folded.
+    """Fold the operators that normalize, cast, move or pad a frame into the convolutions that read their result.
+    Return whether all of these operators are folded.
 
-    ``channel`` is the frame's axis of the channels. Where the steps can't be folded, ``_in_one_call`` makes one
-    convolution of 1x1 elements of them, which is one call on the NPU. It leaves steps as they are that treat all
-    channels alike, that pad, or whose end is no image with the channels on axis 1.
+    ``channel`` is the frame's axis that has the channels. If the operators can't be folded, ``_in_one_call`` replaces
+    them by one 1x1 convolution where that saves kernel calls on the NPU. The result is then False.
     """
     head = Head.of(module, frame, channel)
     if not head.node.users or head.node is frame or not bool((head.offset / head.factor).isfinite().all()):
@@ -300,8 +300,8 @@ def _pixels(module: GraphModule, frame: Node, head: Head, zero: int = 0) -> Node
 
 
 def _in_frame_order(head: Head, values: torch.Tensor) -> torch.Tensor:
-    """Return values of the model's channels, along axis 1, for the channels of the frame. A channel of the frame gets
-    the sum of the values of all model channels that read it, and 0 where none does."""
+    """Return values of the model's channels (axis 1) as values of the frame's channels. A channel of the frame gets
+    the sum of the values of all model channels that are made from it, or 0 if there are none."""
     made = torch.zeros(
         values.shape[0], int(head.node.meta["val"].shape[head.axis]), *values.shape[2:], dtype=values.dtype
     )
@@ -354,8 +354,9 @@ def _bordered(module: GraphModule, before: Node, x: Node, border: torch.Tensor, 
 
 
 def _in_one_call(module: GraphModule, frame: Node, head: Head) -> bool:
-    """Write the steps behind a frame as one convolution of 1x1 elements where they differ among channels. Leave them
-    as they are if they pad, or if their end is no image with the channels on axis 1. Return False in each case."""
+    """Replace the operators behind a frame by one 1x1 convolution, if they do not treat all channels alike. Leave
+    them as they are if they do, if they pad, or if their result is no image with the channels on axis 1. Always
+    return False, because no operator is folded into a convolution of the model."""
     if head.axis != 1 or len(head.axes) != 4 or head.is_padded:
         return False
     straight = torch.equal(head.order, torch.arange(len(head.order)))
@@ -377,11 +378,11 @@ NHWC_TO_NCHW, NCHW_TO_NHWC = (0, 3, 1, 2), (0, 2, 3, 1)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Frames:
-    """The way from a frame to a model's input.
+    """The conversion of a camera's frame to a model's input.
 
-    ``input`` is an example of the model's input. Its value in each channel is ``factor * byte + offset``, both float64, in the
-    model's order of channels. ``is_last`` is True where the model's input has its channels innermost. ``pixels`` are
-    the height and the width of the frame.
+    ``input`` is an example of the model's input. Its value is ``factor * byte + offset``. ``factor`` and ``offset``
+    are float64 with a number for each channel, in the model's order of channels. ``is_last`` is True where the
+    model's input has its channels innermost. ``pixels`` are the height and the width of the frame.
     """
 
     input: torch.Tensor
@@ -393,8 +394,9 @@ class Frames:
 
     @classmethod
     def of(cls, wanted: torch.Tensor, options: InputOptions) -> Frames | None:
-        """Return the way to an input of a model; None where the input is no picture. Raises InvalidOptionError where the options do
-        not fit the picture."""
+        """Return the conversion of a frame to the model's input ``wanted`` (an example). Return None unless
+        ``wanted`` is a float tensor of rank 4 with 1, 3 or 4 channels. Raises InvalidOptionError if the options do
+        not fit it."""
         if wanted.dim() != 4 or not wanted.is_floating_point():
             return None
         axis = next((axis for axis in (1, 3) if wanted.shape[axis] in CHANNELS), None)
@@ -429,8 +431,8 @@ class Frames:
 
     @property
     def centre(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Return the first and the last row, and the first and the last column, of the largest centre of a frame in the ratio of the
-        model's picture. The last ones are not in it."""
+        """Return the part of a frame that is resized to the model's picture: the largest centred rectangle with the
+        picture's aspect ratio. The result is (first row, end row) and (first column, end column), without the ends."""
         ratio = min(whole / part for whole, part in zip(self.pixels, self.extents, strict=True))
         found = []
         for whole, part in zip(self.pixels, self.extents, strict=True):
@@ -488,8 +490,8 @@ def is_picture(value: Any, wanted: torch.Tensor) -> bool:
 
 
 class FrameModel(nn.Module):
-    """A float model that takes a frame in place of its picture. ``inner`` is the model, ``call`` are its example
-    inputs, and ``place`` is the place of the picture among their leaves.
+    """A float model that takes a frame in place of its picture. ``inner`` is the model, and ``call`` has its example
+    inputs. ``place`` is the index of the picture among the flattened inputs (the leaves of their pytree).
 
     Raises InvalidOptionError unless exactly one input is a picture (a float tensor of rank 4 with 1, 3 or 4
     channels), and where the options do not fit it.
@@ -550,8 +552,8 @@ def frame_model(model: Any) -> FrameModel | None:
 def of_frames(
     model: nn.Module | ExportedProgram, call: ModelInputs, options: InputOptions, name: str
 ) -> tuple[nn.Module, FrameModel]:
-    """Return a model that takes frames, with the metadata and the later stage of ``model``, and its part that is quantized. ``call`` has the
-    example inputs.
+    """Return ``model`` as a model that takes frames, and the FrameModel in it, which is the part that is quantized.
+    The model keeps its metadata, and its later stage if it has one (``Staged``). ``call`` has the example inputs.
 
     Raises InvalidOptionError as ``FrameModel`` does.
     """
@@ -565,8 +567,9 @@ def of_frames(
 
 
 def framed(request: Request) -> Request:
-    """Return the request of a compile whose model takes frames. Samples that are the model's own pictures become
-    frames. A request with a model of frames is returned as it is.
+    """Return the request with a model that takes frames in place of pictures. In its calibration samples, pictures as
+    the original model takes them are replaced by frames. If the model takes frames already, the request is returned
+    as it is.
 
     Raises InvalidOptionError as ``FrameModel`` does.
     """

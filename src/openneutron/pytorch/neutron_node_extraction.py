@@ -18,8 +18,9 @@ from openneutron.litert.neutron_graph import only_graph
 class NeutronNodeArtifacts:
     """The NeutronGraph of a file. ``microcode``, ``weights`` and ``kernels`` are arrays of bytes.
 
-    Names and indices are in the order of the NeutronGraph; an index is the place among the inputs or the outputs of the file.
-    ``payload_version`` is 1 where the NeutronGraph has outputs for a profile and for debugging, else 0.
+    Names and indices of inputs and outputs are in the order of the NeutronGraph. The indices tell which inputs and
+    outputs of the file these are. ``payload_version`` is 1 where the NeutronGraph has outputs for a profile and for
+    debugging, else 0.
     """
 
     input_names: list[str]

@@ -136,9 +136,9 @@ def copied(module: GraphModule) -> GraphModule:
 
 
 def _named_for_copies(program: ExportedProgram) -> ExportedProgram:
-    """Return the program with the names that its copies have, in the signature too.
+    """Return the program with the node names that copies of it have, also in its signature.
 
-    In a copy, fx renames an input whose name is a builtin of Python (``input``).
+    When fx copies a graph, it renames an input whose name is a builtin of Python (``input``).
     """
     copied = copy.deepcopy(program.graph)
     names = {
@@ -164,12 +164,12 @@ def delegate_calls(module: GraphModule) -> list[list[Node]]:
 
 
 def is_final(node: Node, reject: Reject) -> bool:
-    """Return whether a node that stays on the CPU in the ATen program also does in the Edge program, for the same
-    reason.
+    """Return whether a node that stays on the CPU in the ATen program also stays there in the Edge program, for the
+    same reason.
 
-    This does not hold if the node's result or an operand is neither contiguous nor channels-last, because the memory
-    format may change. It also does not hold for an operator that ExecuTorch decomposes, except if the user keeps it
-    float, or if it stays only because it exchanges float values with a node on the CPU.
+    The result is False if the node's result or an operand is neither contiguous nor channels-last, because the memory
+    format may change. It is also False for an operator that ExecuTorch decomposes, with two exceptions: the user
+    keeps it float, or it stays only because it exchanges float values with a node on the CPU.
     """
     if not all(map(_has_plain_layout, (node, *node.all_input_nodes))):
         return False
@@ -296,8 +296,8 @@ class NeutronPartitioner(Partitioner):
         neutron_target_spec: The target; None means the target of ``compile_spec``, and without either the default target.
             ExecuTorch 1.0 has the delegation options in this position, which are accepted.
         custom_delegation_options: None means ``CustomDelegationOptions()``.
-        post_quantization_state_dict: The quantized module's tensors by name, which ExecuTorch hides while it partitions.
-            None means those of the programs that ExecuTorch showed before.
+        post_quantization_state_dict: The quantized module's tensors by name, which ExecuTorch hides while it
+            partitions. None means those of the programs that ``transform_for_pre_decomposition`` got before.
         preserve_ops: ATen operators to keep whole where they can be delegated, beside those of the lowering rules.
         check_op_support: A function of a node; calls for which the function returns False are not kept whole.
         taken_apart: Operators that are never kept whole.
@@ -413,8 +413,8 @@ class NeutronPartitioner(Partitioner):
 
     @step("Partitioning")
     def _partitioned(self, program: ExportedProgram, tries: Callable[[Lowered], Tried] | None = None) -> Partitioning:
-        """Return the partitioning of a program. ``tries`` tries a partition; None: ``_compiles``, which asks no other converter than
-        this project's compiler."""
+        """Return the partitioning of a program. ``tries`` is a function that tries to compile a partition. By default
+        it is ``_compiles``, which asks only this project's compiler."""
         constants = Constants(program, self._data_of(program))
         # NXP's converter has no memory between runs.
         has_states = program.graph_signature.buffers_to_mutate and self._delegate.options.converter != EIQ
@@ -474,9 +474,10 @@ class NeutronPartitioner(Partitioner):
             )
 
     def _data_of(self, program: ExportedProgram) -> Mapping[str, torch.Tensor] | None:
-        """Return the tensors of a program, which ExecuTorch hides while it partitions, or None if they are unknown.
+        """Return the tensors of a program, which ExecuTorch hides while it partitions.
 
-        They are ``post_quantization_state_dict``, or those of the only method that has tensors of these names and shapes.
+        They are ``post_quantization_state_dict`` if that is given. Otherwise they are those of the method whose
+        tensors have the same names and shapes. Return None unless there is exactly one such method.
         """
         if self.post_quantization_state_dict is not None:
             return self.post_quantization_state_dict
@@ -489,15 +490,15 @@ class NeutronPartitioner(Partitioner):
         return fits[0] if len(fits) == 1 else None
 
     def transform_for_pre_decomposition(self, exported_program: ExportedProgram) -> ExportedProgram:
-        """Return the program without history and with a dequantize node for each reader, so that each reader can be
-        delegated by itself.
+        """Return the program with a dequantize node of its own for each reader, so that each reader can be delegated
+        by itself. The history in the metadata of its nodes is removed.
 
-        The result has delegate calls already if the whole partitioning is final before decomposition. This is not
-        tried for programs whose nodes have a fixed order (see ``has_free_order``), with options that choose single
-        operators (``operators_not_to_delegate``, ``preserve_ops``, ``check_op_support``), for a profile, or with
-        NXP's converter.
+        The result already has delegate calls if decomposition can't change the partitioning. This is not tried for
+        programs whose nodes have a fixed order (see ``has_free_order``), with options that choose single operators
+        (``operators_not_to_delegate``, ``preserve_ops``, ``check_op_support``), for a profile, or with NXP's
+        converter.
 
-        ExecuTorch calls it for every method before it partitions the first.
+        ExecuTorch calls this function for every method of a model before it partitions the first method.
         """
         if self._graphs_seen:
             self._programs, self._graphs_seen, self._tags, self._whole = [], [], 0, None
@@ -523,9 +524,10 @@ class NeutronPartitioner(Partitioner):
         )
 
     def _tag(self, exported_program: ExportedProgram) -> PartitionResult:
-        """Tag the partitions of an ATen program.
+        """Tag the nodes of each partition of an ATen program.
 
-        Raises NotNow if there are none, or if an operator stays on the CPU whose pieces may belong to these partitions.
+        Raises NotNow if there are no partitions, or if an operator that stays on the CPU may run on the NPU once
+        ExecuTorch has decomposed the program.
         """
         claim_name()
         found = self._partitioned(exported_program)
@@ -577,9 +579,11 @@ class NeutronPartitioner(Partitioner):
         return _Whole(ep, operators, fits, frozenset(node for node in calls if node.target in operators))
 
     def _mark_unwanted(self, calls: Sequence[Node]) -> None:
-        """Mark those of the calls that a name in operators_not_to_delegate matches, so that their pieces are not delegated either.
+        """Mark those of the calls that a name in ``operators_not_to_delegate`` matches, so that the nodes of their
+        decompositions are not delegated either.
 
-        The pieces do not have the name that the call would have in the Edge program.
+        These nodes do not have the name that the call would have in the Edge program, so that the name could not
+        match them later.
         """
         counted: Counter[str] = Counter()
         for node in calls:

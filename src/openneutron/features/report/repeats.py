@@ -72,9 +72,9 @@ def blocks(names: Sequence[str], facts: Sequence[Hashable]) -> list[Block]:
 
 
 def _times(names: Sequence[str], keys: Sequence[Hashable], first: int, period: int) -> int:
-    """Return how often the ``period`` items from ``first`` on occur one after the other; 1 if they do not repeat. The
-    names of a repeat may differ from those of the first occurrence in one number. This number must be the same in all
-    of its names that differ."""
+    """Return how often the ``period`` items from ``first`` on occur one after the other; 1 if they do not repeat. In
+    a repeat, each name is that of the first occurrence, or differs from it in one number. All names that differ must
+    have the same change: the same text before the number, and the same two numbers."""
     times, start = 1, first + period
     while start + period <= len(keys) and keys[start : start + period] == keys[first : first + period]:
         moved = [
@@ -90,8 +90,8 @@ def _times(names: Sequence[str], keys: Sequence[Hashable], first: int, period: i
 
 
 def _change(here: str, there: str) -> tuple[str, str, str] | None:
-    """Return the text before the number in which two names of one form differ, and both numbers; None if they differ
-    in no number or in several."""
+    """Return how two names differ that are equal but for numbers: the text before the number that differs, its value
+    in ``here``, and its value in ``there``. Return None if no number or several numbers differ."""
     pairs = [
         (one, other)
         for one, other in zip(_NUMBER.finditer(here), _NUMBER.finditer(there), strict=True)
@@ -106,8 +106,9 @@ def _change(here: str, there: str) -> tuple[str, str, str] | None:
 def _title(names: Sequence[str], first: int, period: int, times: int) -> str:
     """Return the title of a block of repeats, such as ``layers.0 to 2``.
 
-    It comes from the first item of the period whose names in the first and the last repeat differ in exactly one
-    number: the text before the number, then both numbers. If there is no such item, it is the first item's name.
+    The names of an item in the first and in the last repeat are compared. The first item whose names differ in
+    exactly one number gives the title: the text before the number, then both numbers. If there is no such item, the
+    title is the name of the block's first item.
     """
     last = first + period * (times - 1)
     changes = (_change(names[first + item], names[last + item]) for item in range(period))
@@ -119,8 +120,8 @@ def _title(names: Sequence[str], first: int, period: int, times: int) -> str:
 
 
 def listed(names: Iterable[str]) -> Iterator[str]:
-    """Yield names in their order. Names that repeat but for one number are named once if that saves at least
-    LEAST_SAVED names.
+    """Yield names in their order. Repeated names that differ only in one number are joined to one text if that saves
+    at least LEAST_SAVED names.
 
     >>> list(listed(["0/0", "0/1", "0/2", "0/3", "0/4", "head"]))
     ['0/0 to 0/4', 'head']

@@ -53,10 +53,12 @@ def arena_bytes(summary: Summary) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class SharedMemory:
-    """The memory of models with one arena, in the ``regions`` of these names.
+    """The memory of several models that use one arena in turn. ``regions`` has the names of the arena's memory
+    regions.
 
-    ``equal_weights_bytes`` is the size of weights that another model has too: firmware has them once. ``in_sram_bytes`` is the size of
-    the weights that the chip's SRAM of ``chip_bytes`` holds beside a run, for a chip whose NPU reads no other memory.
+    ``equal_weights_bytes`` is the size of weights that an earlier model has too: firmware has them once.
+    ``chip_bytes`` is the size of the chip's SRAM. ``in_sram_bytes`` is the size of the weights that the SRAM holds
+    beside a run, on a chip whose NPU can't read them elsewhere.
     """
 
     models: tuple[Share, ...]

@@ -139,11 +139,11 @@ def cpu_estimate(milliseconds: float, target: Target) -> Estimate:
 class Summary:
     """The figures of a compile. Sizes are in bytes. Times and cycles are modelled, for one inference.
 
-    Cycles are the sum over the NPU, kernel calls that the host core computes in the programs, copies for the NPU, and
-    ``host``, the operators on the CPU outside of all programs. If the NPU can't read the weights where they are
-    stored, the weights do not fit into the chip's SRAM beside a run, and the programs do not copy them, each
-    inference is assumed to copy them from flash, as with ``prefetch_constants``. Tables are not counted in these
-    copies, since kernels copy single entries of them.
+    Cycles are the sum of four parts: the work of the NPU, kernel calls of the programs that the host core makes,
+    copies for the NPU, and the operators on the CPU outside of all programs (``host``). An inference is assumed to
+    copy the weights from flash, as with ``prefetch_constants``, if three conditions hold: the NPU can't read the
+    weights where they are stored, they do not fit into the chip's SRAM beside a run, and the programs do not copy
+    them. Tables are not counted in these copies, since kernels copy single entries of them.
 
     ``budget_bytes`` limits each partition separately, since partitions run one after the other in the same memory.
     ``file`` is the path of the written file; None if nothing was written. ``file_bytes`` is the size of the compiled
@@ -230,8 +230,7 @@ class Summary:
         return 0 if self.weights_fit else fetch_cycles(copied, self.target)
 
     def part_cycles(self, part: PartitionSummary) -> int:
-        """Return the cycles of ``part`` with those of ``implied_copy_cycles``. The NPU waits for copies of constants
-        where the chip's copy engine is synchronous."""
+        """Return the cycles of ``part`` with those of ``implied_copy_cycles``, which the program does not contain."""
         return part.report.cycles + self.implied_copy_cycles(part)
 
     @property
@@ -245,8 +244,9 @@ class Summary:
         return Latency(self.target, npu, copies, self.host, beside, work, kernels, estimated)
 
     def _cpu_kernels(self) -> tuple[Mapping[str, Estimate], int]:
-        """Return the estimates of those operators on the CPU that have no time in ``host``, by the name of their kernels; and the number of
-        these operators that are in ``host``."""
+        """Return the estimated times of operators on the CPU, by the name of their kernels. Operators whose time
+        ``host_cycles`` contains are left out. The second result is the number of these operators that ExecuTorch's
+        own kernels compute: ``host`` has them too, without a time."""
         spent: dict[str, list[float]] = {}
         for item in self.on_cpu:
             time = self.cpu_milliseconds(item)
@@ -295,8 +295,8 @@ class Summary:
 
     @property
     def delegate_cycles(self) -> int:
-        """Return the cycles of the programs, in which the NPU works, is dispatched or waits for copies, or the host core
-        makes a kernel call."""
+        """Return the cycles of all programs: the NPU works, is dispatched or waits for copies, or the host core makes
+        a kernel call."""
         return self.latency.npu_cycles + self.latency.cpu_call_cycles + self.latency.copy_cycles
 
     @property
@@ -328,8 +328,8 @@ class Summary:
 
     @property
     def overlapped_cycles(self) -> int:
-        """Return the cycles of one inference if the driver's port copies constants in the background. Only copies that
-        a program makes can overlap with kernels."""
+        """Return the cycles of one inference if the driver's port (its code for one chip) copies constants in the
+        background. Only copies that a program makes can run in parallel to kernels."""
         hidden = sum(part.report.cycles - part.report.overlapped_cycles for part in self.partitions)
         return self.cycles - hidden
 
@@ -339,9 +339,9 @@ class Summary:
         return self.latency.milliseconds
 
     def in_milliseconds(self, cycles: float) -> float:
-        """Return the estimated time of ``cycles`` in milliseconds: the estimated time of all ``Summary.cycles``,
-        multiplied by the share of ``cycles`` in them. The times in ``latency.kernels``, which have no cycles, are not
-        included. The result is 0 if there are no cycles."""
+        """Return the estimated time of ``cycles`` in milliseconds: ``cycles`` / ``Summary.cycles``, multiplied by the
+        estimated time of all ``Summary.cycles``. That time does not include ``latency.kernels``, the operators on the
+        CPU that have times but no cycles. The result is 0 if ``Summary.cycles`` is 0."""
         own = estimate(self.latency.work, self.target).milliseconds
         return own * cycles / self.cycles if self.cycles else 0.0
 
@@ -372,8 +372,8 @@ class Summary:
 
     @property
     def sram_bytes(self) -> int:
-        """Return the SRAM of a run in bytes, which is that of the largest partition with the states of all partitions.
-        The SRAM of a partition is its arena, its prefetch buffer, and the inputs and outputs outside the arena."""
+        """Return the SRAM of a run in bytes: the largest memory of a partition, plus the states of all partitions.
+        The memory of a partition is its arena, its prefetch buffer, and the inputs and outputs outside the arena."""
         others = (part.report.sram_bytes - part.report.state_bytes for part in self.partitions)
         return max(others, default=0) + self.state_bytes
 
@@ -408,8 +408,8 @@ class Summary:
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """Return the faults that the audit found in faster programs, which were therefore rejected. A fault is a
-        mistake in the compiler, to be reported."""
+        """Return the faults that the audit, a check of compiled programs, found in faster programs than the result.
+        These programs were rejected. A fault is a mistake in the compiler, to be reported."""
         return tuple(fault for part in self.partitions for fault in part.report.faults)
 
     @property
@@ -553,8 +553,8 @@ class CpuRow:
 
     @property
     def title(self) -> str:
-        """Return the kind of the operator. For several operators, return their call or their most frequent kinds, and
-        their number: ``aten.sort (2 operators)``."""
+        """Return the kind of the operator. For several operators, return the user's call if they are all parts of it,
+        otherwise their most frequent kinds. Their number follows: ``aten.sort (2 operators)``."""
         first, count = self.items[0], len(self.items)
         if count == 1:
             return first.operator

@@ -45,8 +45,8 @@ def plural(count: int, what: str) -> str:
 
 
 def range_text(milliseconds: float, least: float, most: float) -> str:
-    """Return a duration with its range in the same unit, such as ``21.80 ms (19 to 27)``. The bounds have two digits, or
-    are whole numbers."""
+    """Return a duration with its range in the same unit, such as ``21.80 ms (19 to 27)``. Bounds below 10 have two
+    significant digits; larger ones are whole numbers."""
     scale = 1.0 if milliseconds >= 0.9995 else 1e3
     low, high = (_two_digits(scale * bound) for bound in (least, most))
     return f"{duration_text(milliseconds)} ({low} to {high})" if milliseconds else duration_text(milliseconds)
@@ -105,10 +105,10 @@ class Column:
     """A column: its heading, the values of its cells, and the function ``text`` that formats a value.
 
     ``key`` is the column's name in JSON; a column with an empty key is not in JSON. ``is_shown`` is False for columns
-    that only JSON has. ``names`` marks the column of tensors' names. On a terminal these have at most NAME_WIDTH
-    characters, and fewer if the table is too wide. If that does not suffice, columns are dropped in descending order
-    of ``goes``; a column whose ``goes`` is 0 stays. ``wraps`` allows several lines in a cell. ``most`` is the largest
-    width of the column in characters; None: no limit.
+    that only JSON has. ``names`` is True for the column with the names of tensors. On a terminal a name has at most
+    NAME_WIDTH characters, and fewer if the table is too wide. If shorter names do not suffice, columns are dropped,
+    the one with the largest ``goes`` first. A column whose ``goes`` is 0 stays. ``wraps`` allows several lines in a
+    cell. ``most`` is the largest width of the column in characters; None: no limit.
     """
 
     heading: str = ""
@@ -145,7 +145,8 @@ def right(heading: str, cells: Sequence[Cell] = (), **more: Any) -> Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Columns of equally many cells, with ``gap`` blanks between two and ``indent`` before the first on a terminal.
+    """Columns with the same number of cells. On a terminal there are ``gap`` blanks between two columns and
+    ``indent`` blanks before the first.
 
     >>> table = Table((Column("name", ("a", "b"), key="name"), right("bytes", (1024, None), key="size_bytes")))
     >>> print(table.markdown())

@@ -235,9 +235,9 @@ def _jobs_text(summary: Summary) -> str:
 
 
 def _warning_text(summary: Summary) -> str:
-    """Return a warning if the host core makes all kernel calls of the programs, or if too much of the model is on the
-    CPU (``Summary.is_on_cpu``). It has the reason of the first call, or the most frequent reason of the operators.
-    Return an empty string in all other cases. The second warning is left out if NXP's converter compiled partitions."""
+    """Return a warning in two cases, otherwise an empty string. In the first case the host core makes all kernel calls of the programs.
+    The warning then has the reason of the first call. In the second case too much of the model is on the CPU (``Summary.is_on_cpu``), and
+    NXP's converter compiled no partition. The warning then has the most frequent reason of the operators on the CPU."""
     calls = [call for part in summary.partitions for call in part.report.operators]
     if calls and summary.cpu_calls == len(calls):
         return f"all of the program is on the CPU: {calls[0].on_cpu}"
@@ -267,8 +267,8 @@ def _latency_text(summary: Summary) -> str:
 
 
 def _range_text(summary: Summary) -> str:
-    """Return as text for which releases the range of the latency is valid, and which term widens it most; an empty string if the latency is not
-    known."""
+    """Return in words for which releases of NXP's software the range of the latency holds, and which term of the cost model widens it
+    most. Return an empty string if the latency is not known."""
     found = summary.latency.estimate
     if summary.is_on_cpu or not found.milliseconds:
         return ""
@@ -282,8 +282,8 @@ def _assumed_text(target: Target) -> str:
 
 
 def _bound_text(summary: Summary) -> str:
-    """Return the shares of the programs' time by bottleneck, in words. Calls of the host core and copies that kernels
-    wait for are bottlenecks of their own. Transfers, which the copy engine makes beside the kernels, are left out."""
+    """Return the shares of the programs' time by bottleneck, in words. Calls of the host core are one bottleneck, and copies that kernels
+    wait for are another. Transfers that the copy engine makes in parallel to the kernels are left out."""
     spent = Counter[str]()
     for part in summary.partitions:
         for call in part.report.operators:
@@ -366,8 +366,8 @@ def _state_text(summary: Summary) -> str:
 
 
 def _weights_text(summary: Summary) -> str:
-    """Return the size of the constants and their memory in words. The SRAM budget includes constants only where the
-    program fetches them."""
+    """Return the size of the constants and the memory that has them, in words. The SRAM budget includes constants only if the program
+    copies them to SRAM ahead of use."""
     size = summary.weights_bytes
     if any(part.report.fetched_bytes for part in summary.partitions):
         return (
@@ -642,10 +642,12 @@ def passes_table(passes: Sequence[Explained]) -> RenderableType:
 
 
 def copies_text(summary: Summary) -> str:
-    """Return the time of copies of constants in words; an empty string without copies. If the SRAM does not hold the
-    weights, it is the time of their copies from flash. If the chip copies in the background, the text has the time of
-    the copy engine and the part of it that kernels wait for. Otherwise it has the latency of a port that copies in
-    the background too."""
+    """Return the time of copies of constants in words; an empty string without copies.
+
+    If the SRAM does not hold the weights, it is the time to copy them from flash. If the chip copies in the background, the text has the
+    time of the copy engine and the part of it that kernels wait for. Otherwise kernels wait for each copy. The text then has the time of
+    the copies, and the latency if the driver's port (its code for one chip) copied in the background.
+    """
     if not summary.weights_fit:
         copies = summary.latency.parts()["copies"]
         taken = range_text(copies.milliseconds, *copies.expected)

@@ -61,12 +61,12 @@ def flags() -> dict[str, Flag]:
 
 
 def grid(texts: Mapping[str, str]) -> list[Point]:
-    """Return all combinations of the values in ``texts``, such as ``100..1500`` or ``histogram,minmax``, which are by
-    the names of fields.
+    """Return all combinations of the values in ``texts``. Its keys are the names of fields, and a text is, for
+    instance, ``100..1500`` or ``histogram,minmax``.
 
     Points with the same quantization are neighbours. Values are in the order of their text, but numbers are in
-    descending order, since a compile with more memory can be compiled again with less. Raises InvalidOptionError for an
-    unreadable value, and for more than 100,000 points.
+    descending order, since a compile with more memory can be compiled again with less. Raises InvalidOptionError for
+    an unreadable value, and for more than 100,000 points.
     """
     known = flags()
     columns: dict[str, Sequence[Any]] = {name: values_of(known[name], text) for name, text in texts.items()}
@@ -88,17 +88,17 @@ def _combined(names: Sequence[str], columns: Mapping[str, Sequence[Any]]) -> Ite
 
 
 def _ordered(values: Sequence[Any]) -> Sequence[Any]:
-    """Return whole numbers in descending order, after None, which means no bound. Return the values in their order if
-    any of them is of another type."""
+    """Return the values in the order of a sweep. Whole numbers are in descending order, after None, which stands for
+    no limit. If any value has another type, the order is unchanged."""
     if not all(value is None or (isinstance(value, int) and not isinstance(value, bool)) for value in values):
         return values
     return sorted(values, key=lambda value: (value is not None, -(value or 0)))
 
 
 def values_of(flag: Flag, text: str) -> tuple[Any, ...]:
-    """Return the different values of an option in a text. Several values are separated by commas. A size can be a
-    range, ``A..B`` or ``A..B..STEP``; a switch is ``yes`` or ``no``. The text ``default`` is None for an option whose
-    default is None. Raises InvalidOptionError, which names the flag, for a text without usable values."""
+    """Return the values of an option that a text lists, each once. Commas separate the values. A size can be a range,
+    ``A..B`` or ``A..B..STEP``; a switch is ``yes`` or ``no``. For an option whose default is None, the word
+    ``default`` stands for None. Raises InvalidOptionError, which names the flag, for a text without usable values."""
     found: list[Any] = []
     for item in filter(None, (part.strip() for part in text.split(","))):
         found += _values(flag, item)

@@ -92,9 +92,9 @@ def _best(done: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _row(point: Point, program: Program | None, work: Compiling) -> tuple[Row, Program | None]:
-    """Return the row of a point, and its program; None for a point that has none. ``program`` is a program with the
-    same quantization. It is compiled again if it can be compiled with the options of the point; otherwise, and with
-    None, the model is compiled."""
+    """Return the row of a point, and the program that was compiled for it; None in place of the program if the point
+    has none. ``program`` is an earlier program with the same quantization, or None. If it can be compiled again with
+    the point's options, that is done. Otherwise the model is quantized and compiled."""
     try:
         options = CompileOptions(**point.options)
         work.check(options)
@@ -191,10 +191,10 @@ class Table:
 
 @contextmanager
 def opened(path: Path, identity: Mapping[str, str]) -> Iterator[Table]:
-    """Open the table in a file in this context. The file is created if it is absent.
+    """Open the table of results in a file, for use in a ``with`` statement. The file is created if it is absent.
 
-    ``identity`` has the facts that all points of the table have in common. Raises InvalidOptionError where the file is
-    no table, has another identity, or can't be written.
+    ``identity`` has the facts that all points of the table have in common. Raises InvalidOptionError where the file
+    is no table, has another identity, or can't be written.
     """
     files.check(path)
     # SQLite has Unicode alone; a file's name may be no text.

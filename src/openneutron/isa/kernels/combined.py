@@ -196,12 +196,12 @@ _WORK = signed("work", "multiply-accumulates of both kernels for each output cha
 
 
 def _chained(name: str, first: Row, second: Row, code: int) -> Row:
-    """Return the row of a kernel that runs both parts.
+    """Return the row of a kernel that runs ``first``, and then ``second`` on its result.
 
-    The kernel reads the words of the part with more words in place, and copies those of the other part
-    (runtime/kernels/chain.h). The row therefore has these words in this order: the input or output of the copied part
-    that is not the scratch buffer; the word ``work``; all words of the part in place; and the words of the copied
-    part without its input and output.
+    One of these two parts reads its words where they are in the row: the part with more words. The kernel copies the
+    words of the other part to a block of their own (runtime/kernels/chain.h). Therefore the row has words in this
+    order: the input of the copied part if it is ``first``, or its output if it is ``second``; the word ``work``; all
+    words of the part that is not copied; the words of the copied part without its input and output.
     """
     (source,) = (own for own in first.fields if own.name == "input")
     (result,) = (own for own in second.fields if own.name == "output")

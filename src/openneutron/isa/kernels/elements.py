@@ -63,7 +63,7 @@ IDENTITY = _of_one(Function.IDENTITY)
 
 def _wide_of_one(in_place: bool) -> Traits:
     """Return the traits of a kernel that computes each output element from the input's element at the same position.
-    ``in_place``: the output may take the input's place, since their elements have as many bytes."""
+    ``in_place`` states whether the output may be written over the input. That requires elements of the same size."""
     operand = Operand("input", SameElement(in_place))
     return Traits((operand,), Work(CostClass.MOVED), (), True, Channels(True))
 

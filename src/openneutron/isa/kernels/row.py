@@ -23,8 +23,9 @@ Pair = tuple[str, str]
 class Everything:
     """An access pattern: any element of the output may need any element of the operand.
 
-    ``in_place``: a call that computes its whole output may write it at the operand's address. The kernel reads all of
-    the operand before it writes, and after that reads the operand as ``SameElement`` states.
+    ``in_place``: a call that computes its whole output may write it over the operand. Such a kernel works in two
+    phases. In the first it reads the whole operand and writes no output. In the second it reads and writes in the
+    order that ``SameElement`` states.
     """
 
     in_place: bool = False
@@ -49,10 +50,11 @@ class SameElement:
 @dataclass(frozen=True, slots=True)
 class Window:
     """An access pattern: an element of the output needs a sliding window of the operand. The fields name the
-    parameters. The padding behind the operand follows from the extents.
+    parameters of the window. There is no parameter for the padding at the bottom and on the right, since it follows
+    from the extents of operand and output.
 
     ``summed`` is the parameter with the number of input channels, for a kernel that sums products over the window and
-    these channels. Columns of such a window can be restated as channels.
+    these channels. The compiler can turn columns of such a window into channels.
     """
 
     kernel: Pair = ("kernel_h", "kernel_w")
@@ -72,8 +74,8 @@ class Padded:
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """An access pattern: the first ``maps`` tables of the constant ``constant`` list the rows and the columns of the
-    operand that each output row or column reads."""
+    """An access pattern: tables list the row and the column of the operand that each output row and each output
+    column reads. They are the first ``maps`` tables of the constant ``constant``."""
 
     constant: str
     maps: int = 1
@@ -81,8 +83,8 @@ class Mapped:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """An access pattern: each row of the output needs the next block of rows of the operand. The parameter ``rows`` is
-    the number of rows of a block."""
+    """An access pattern: row r of the output needs the rows of block r of the operand. The parameter ``rows`` is the
+    number of rows of a block."""
 
     rows: str
 
@@ -119,11 +121,11 @@ class CostClass(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A cost class, and the parameters that scale it.
+    """The kind of a kernel's work in the cost model, and the parameters that scale it.
 
-    The number of taps is the product of the parameters ``taps``. ``inputs`` and ``outputs`` name the parameters with
-    the channels of a group. ``moved`` is the number of further passes over the output, each with the cost of a kernel
-    of ``MOVED``.
+    The number of taps (positions of a window) is the product of the parameters ``taps``. ``inputs`` and ``outputs``
+    name the parameters with the input and output channels of a group. ``moved`` is the number of further passes over
+    the output, each with the cost of a kernel of class ``MOVED``.
     """
 
     kind: CostClass
@@ -144,8 +146,9 @@ _UNKNOWN = Work(CostClass.UNKNOWN)
 class Operand:
     """A buffer that the kernel reads.
 
-    ``copied_by_kernel``: the kernel asks the port to copy the bytes that it needs, from any memory. So a constant operand stays where
-    constants are between runs, and is never copied whole.
+    ``copied_by_kernel``: the kernel itself copies the bytes that it needs from any memory, through the driver's port
+    (its code for one chip). A constant operand then stays in the memory that stores constants, such as flash, and is
+    never copied whole.
     """
 
     name: str
@@ -163,11 +166,12 @@ class Function(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Channels:
-    """The way in which a call can be divided by output channels: each part is the same call with a narrower output.
+    """The way in which a call can be divided by output channels. Each part is the same call with fewer output
+    channels.
 
-    ``same``: a part reads only the same channels of its input; otherwise it reads all channels. ``counts`` are the
-    parameters that state the number of output channels; in a part they have its own number. ``single`` are parameters
-    that must be 1 for the division.
+    ``same``: a part reads only those channels of the input that it writes of the output. Otherwise it reads all
+    channels. ``counts`` are the parameters that state the number of output channels. In a part they state the part's
+    number. ``single`` are parameters that must be 1, or the call can't be divided.
     """
 
     same: bool
@@ -179,18 +183,23 @@ class Channels:
 class Traits:
     """The facts about one kernel.
 
-    * ``exchanged``: rows and columns may be exchanged, together with these pairs of parameters; None: they may not.
+    * ``exchanged``: rows and columns of all tensors may be exchanged, if both parameters of each of these pairs are
+      exchanged too. None: they may not.
     * ``batches_apart``: each batch is computed separately if all tensors have the same number of batches.
-    * ``columns_apart``: each output column is computed separately, from the same column of an operand. Neighbouring output columns share
-      a column of an operand that has fewer. Columns may then be parts of a row's channels, as heads are.
-    * ``function``: the call computes that function of its only operand.
-    * ``passes``: the call can be two calls.
-    * ``joins``: the call is a call of the first kernel, then a call of the second kernel on its output, in place.
-    * ``parts``: the call is one call of each of these kernels, in this order.
+    * ``columns_apart``: each output column is computed separately, from the same column of each operand. If an
+      operand has fewer columns, several neighbouring output columns read one of its columns. Such columns may be
+      parts of a row's channels, as the heads of attention are.
+    * ``function``: the function that the call applies to each element of its only operand; None for other kernels.
+    * ``passes``: the two kernels whose calls can replace a call of this kernel, or None.
+    * ``joins``: two kernels that a call runs one after the other, or None. The second one changes the output of the
+      first one in place.
+    * ``parts``: the kernels that a call runs, each once and in this order; empty for a kernel that is not combined of
+      others in this way.
     * ``between``: the scratch buffer through which each part passes its output to the next part.
     * ``in_blocks``: scratch buffers that may hold fewer rows than the output. The kernel then computes the output in blocks of that many
       rows, and writes a block before it reads the operands of the next block.
-    * ``of_batch``: the scratch buffer for the first part's result of one batch. The call then goes through its batches one by one.
+    * ``of_batch``: the scratch buffer for the result of the first part. It holds one batch, and the call computes its
+      batches one by one.
     * ``runs``: other kernels whose code the kernel calls.
     """
 
@@ -253,12 +262,13 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Passes:
-    """The two kernels that can replace a kernel that computes statistics of its input, and each output element from
-    them.
+    """The two kernels that can replace a norm: ``first`` computes statistics of the input, and ``second`` the output
+    from the statistics.
 
-    ``first`` writes ``bytes`` bytes of statistics for each ``group`` of channels in each block of ``rows`` rows.
-    ``second`` computes any elements of the output from the ``statistics`` of all blocks, of which there are at most
-    ``blocks``. ``count`` is the number of elements of a group in all blocks.
+    ``first`` divides the input into at most ``blocks`` blocks of rows. It writes ``bytes`` bytes for each group of
+    channels in each block. ``second`` reads them as its buffer ``statistics``, and computes any elements of the
+    output. Three fields name parameters: ``group`` (channels of a group), ``rows`` (rows of a block), ``count``
+    (elements of a group in all blocks).
     """
 
     first: str
@@ -283,11 +293,12 @@ def of_one_input(
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One little-endian 32-bit word.
+    """One little-endian 32-bit word of a row.
 
-    ``refers`` is "buffer" if the value is an index into the buffer table. ``element_bytes`` is then the size of an element of that
-    buffer. ``written``: the buffer is a state or scratch, which the kernel reads and writes; the kernel only writes the buffer
-    "output". ``scratch``: the kernel reads only bytes of the buffer that the same call has written, whichever rows it computes.
+    ``refers`` is "buffer" if the value is an index into the buffer table, otherwise empty. For such a word,
+    ``element_bytes`` is the size of an element of the buffer. ``written``: the buffer is a state or scratch, which
+    the kernel reads and writes. The field named "output" is not marked: the kernel only writes it. ``scratch``: the
+    kernel reads no byte of the buffer that the same call has not written, whichever rows it computes.
     """
 
     name: str
@@ -338,10 +349,10 @@ class Condition:
 class Variant:
     """A specialized form of a kernel for the calls that meet all conditions: the C function ``<kernel>_run_<name>``.
 
-    ``<kernel>_run`` takes every call; the library's own table registers it. A kernel selection registers variants
-    instead if they take all calls of its programs. If several variants take a call, the first one runs it.
-    ``not_beside`` names kernels that share code with the whole kernel but not with the variant. Firmware with one of
-    them is smaller with the whole kernel.
+    The whole kernel, ``<kernel>_run``, can run every call. By default firmware contains the whole kernel. A kernel
+    selection replaces it by variants, to save code, if the variants can run all calls of the selection's programs. If
+    several variants can run a call, the first one does. ``not_beside`` names kernels that share code with the whole
+    kernel but not with the variant. If firmware contains one of them, it is smaller with the whole kernel.
     """
 
     name: str
@@ -351,10 +362,11 @@ class Variant:
 
 
 class Audited(Enum):
-    """The part of each input, apart from its rows, that a call reads for a window of its output.
+    """The part of each input that a call reads to compute a window of its output. Rows are left out: the access
+    patterns of the traits state them.
 
-    The audit checks programs against it (``compiler/emit/accesses.py`` has a rule for each member). The scheduler does
-    not use it, so that the audit also finds mistakes in traits.
+    The audit checks programs against it (``compiler/emit/accesses.py`` has a rule for each member). The scheduler
+    does not use it, so that the audit also finds mistakes in traits.
     """
 
     EVERYTHING = "all columns and channels of the same batches"
@@ -399,12 +411,14 @@ _APART: dict[Audited, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A named record of words. ``code`` is the kernel's id or the opcode, if the record has one.
+    """The definition of a record in the microcode: a name and a list of 32-bit words. ``code`` is the number of the
+    kernel or instruction, if the record is one.
 
-    ``taps`` names the fields whose product is the number of input elements that a kernel reads for one output element, up to a constant.
-    "input" among them means the input's rows * columns. The driver bounds the length of a run by this product. ``packings`` are the
-    layouts of constants by key (X for the fields X_base and X_offset); all other constants are AS_IT_IS. ``audited`` is what the audit
-    expects a call to read.
+    ``taps`` names the words whose product is the number of input elements that a kernel reads for one output element,
+    up to a constant factor. "input" among them stands for the input's rows * columns. The driver uses the product to
+    reject programs whose runs take too long. ``packings`` has pairs: the name X of a constant with the words X_base
+    and X_offset, and its layout. All other constants have the layout AS_IT_IS. ``audited`` states which part of its
+    inputs a call may read.
     """
 
     name: str

@@ -14,8 +14,8 @@ from openneutron.pytorch.graph.rewriting import constant_of
 
 
 def input_tensor(node: Node, input_index: int) -> torch.Tensor:
-    """Return the value of a node's input as the ``meta`` of this input has it. ``input_index`` counts the nodes among
-    the arguments only. Raises IndexError where there is no such input."""
+    """Return the value in the ``meta`` of an input of the node. ``input_index`` counts only those arguments that are
+    nodes. Raises IndexError if there is no such input."""
     value: torch.Tensor = node.all_input_nodes[input_index].meta["val"]
     return value
 
@@ -74,8 +74,8 @@ def previous_non_qdq_node(node: Node, input_index: int = 0) -> Any:
 
 
 def get_non_qdq_parent(node: Node, input_index: int = 0) -> Any:
-    """Return the node whose value a node's argument has after one quantize and one dequantize node; None if the
-    argument is not computed by these two."""
+    """Return the node that a quantize and dequantize pair reads, where the argument at ``input_index`` is the
+    dequantize node of the pair. Return None if the argument is no such node."""
     dequantize = node.args[input_index]
     if not isinstance(dequantize, Node) or not is_dequantize(dequantize):
         return None
@@ -84,8 +84,8 @@ def get_non_qdq_parent(node: Node, input_index: int = 0) -> Any:
 
 
 def get_non_qdq_users(node: Node) -> list[Node]:
-    """Return the nodes that read a node's value through one quantize node and dequantize nodes; an empty list where another node
-    reads the value."""
+    """Return the nodes that read a node's value through a quantize node and its dequantize nodes. Return an empty
+    list if anything else reads the value, or reads the quantized value."""
     users = list(node.users)
     if len(users) != 1 or not is_quantize(users[0]) or not all(map(is_dequantize, users[0].users)):
         return []

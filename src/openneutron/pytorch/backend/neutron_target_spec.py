@@ -40,9 +40,10 @@ class NeutronHWVersion(Enum):
 class NeutronTargetSpec:
     """The properties of a target, selected by name; the default is ``targets.DEFAULT``.
 
-    ``target`` is the name of a target, or the path of a file that describes a chip. ``neutron_target`` is the row of
-    ``openneutron.targets``. Raises InvalidTargetError (a ValueError) for a target that is unknown or can't be compiled for.
-    ``neutron_converter_flavor`` (of ExecuTorch 1.1) changes nothing, and a warning says so.
+    ``target`` is the name of a target, or the path of a file that describes a chip. ``neutron_target`` is the
+    target's description in ``openneutron.targets``. Raises InvalidTargetError (a ValueError) for a target that is
+    unknown or can't be compiled for. ``neutron_converter_flavor`` (of ExecuTorch 1.1) changes nothing, and a warning
+    says so.
 
     >>> NeutronTargetSpec("imxrt700").get_num_macs()
     8
@@ -186,12 +187,11 @@ def with_upstream(
 
 
 def nxp_flags(flags: Sequence[str]) -> tuple[tuple[str, ...], dict[str, bool]]:
-    """Return the flags of this project's compiler, and the flags of NXP's converter without ``--``: True, or False
-    for a flag that is off.
+    """Return the flags of this project's compiler, and a dict of the flags of NXP's converter. The dict maps a flag's
+    name without ``--`` to True, or to False if the flag is off: ``--name=false``, ``--name=0`` or ``--name=no``.
 
-    A flag is NXP's if ``NXP_FLAGS`` has it, or if it is written in camel case as the fields of NXP's compilationOpts
-    are, and no flag of this project's compiler is similar. ``--name=false``, ``--name=0`` and ``--name=no`` are off.
-    A value may follow its flag as a text of its own.
+    NXP's flags are those in ``NXP_FLAGS``, and unknown flags in camel case, like the fields of NXP's compilationOpts,
+    unless a flag of this project's compiler is similar. A value may also be the text that follows its flag.
     """
     ours: list[str] = []
     theirs: dict[str, bool] = {}
@@ -240,11 +240,12 @@ def is_ours(specs: Sequence[CompileSpec]) -> bool:
 
 
 def decode_specs(specs: Sequence[CompileSpec]) -> DelegateOptions:
-    """Return the options in a compile spec that ``encode_specs`` or ExecuTorch's NXP backend made.
+    """Return the options in a compile spec that ``encode_specs`` or ExecuTorch's NXP backend made. Missing values get
+    their defaults, except the output format and the target.
 
     Raises RuntimeError without an output format or with an unknown one, as ExecuTorch's NXP backend does. Raises
-    InvalidOptionError if the target is missing, if a value is unreadable, or if a value contradicts the options under
-    ``OURS``. Other missing values get their defaults.
+    InvalidOptionError if the target is missing or a value is unreadable. It is also raised if a value contradicts
+    this project's own options, which ``encode_specs`` adds under the key ``OURS``.
     """
     texts = {spec.key: bytes(spec.value).decode() for spec in specs}
     if "output_format" not in texts:

@@ -14,7 +14,8 @@ _MOVERS = (exir_ops.edge.aten.permute_copy.default, exir_ops.edge.aten.cat.defau
 
 
 class RemoveAdditionalQDQClustersPass(ExportPass):
-    """Removes the dequantize and quantize nodes around a permute or a concatenation on the CPU where all have the same parameters.
+    """Removes the dequantize and quantize nodes around a permute or a concatenation on the CPU, which then moves
+    quantized values. This is done only if all these nodes have the same quantization parameters.
 
     The pass runs after lowering: ``NeutronEdgePassManager([RemoveAdditionalQDQClustersPass()])``.
     """

@@ -33,10 +33,11 @@ class RemoveIOQuantOpsPass(ExportPass):
         self._others: set[str] = set()
 
     def call(self, graph_module: GraphModule) -> PassResult:
-        """Remove the nodes in place. An input stays float unless all its readers are equal quantize nodes.
+        """Remove the nodes in place. An input stays float unless all its readers are equal quantize nodes. An output
+        stays float unless a dequantize node computes it.
 
-        An output stays float unless a dequantize node computes it. Raise NotImplementedError without exactly one output node, and
-        InvalidOptionError where ``io_dtype`` is another type than that of all quantized inputs and outputs.
+        Raise NotImplementedError unless the program has exactly one output node. Raise InvalidOptionError if inputs
+        or outputs are quantized, but none of them to ``io_dtype``.
         """
         inputs, outputs = self._quantized_inputs(), self._quantized_outputs()
         if self._others and not inputs and not outputs:
@@ -66,10 +67,10 @@ class RemoveIOQuantOpsPass(ExportPass):
         return found
 
     def _quantized_outputs(self) -> list[tuple[int, int]]:
-        """Return two indices of each dequantized output of the wanted type: that among the user's outputs, and that
-        among all outputs.
+        """Return two indices for each output that is dequantized from the wanted type: its index among the user's
+        outputs, and its index among all outputs of the program.
 
-        The two differ because the program's outputs begin with the state that is written back.
+        They differ because the program's outputs begin with the new values of states.
         """
         program = self._edge_program_manager.exported_program()
         nodes = [node for node in program.graph.nodes if node.op == "output"]

@@ -20,7 +20,7 @@ KNOWN_OPERATORS = ("aten", "prims", "quantized_decomposed")
 
 
 def is_known(node: Node, module: GraphModule) -> bool:
-    """Return whether a node's result depends on nothing but the text and the tensors that ``add_node`` hashes.
+    """Return whether ``add_node`` hashes everything that a node's result depends on.
 
     The result is False for a user's operators, random operators, control flow and calls of modules.
     """

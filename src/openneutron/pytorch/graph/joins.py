@@ -91,7 +91,7 @@ def pieces_of(tree: Tree) -> Iterator[Piece]:
 def join_of(origin: Node, dim: int, pieces: Sequence[Tree]) -> Tree:
     """Return the concatenation of ``pieces`` along ``dim``, or the piece itself where there is only one.
 
-    The operands of a piece that is a concatenation along ``dim`` too become operands of the result.
+    A piece may itself be a concatenation along ``dim``. Its operands then become operands of the result.
     """
     flat: list[Tree] = []
     for piece in pieces:
@@ -163,11 +163,11 @@ _VIEWS = (_aten.view.default, _aten.reshape.default, _aten.flatten.using_ints, _
 
 
 def move_of(node: Node) -> Move | None:
-    """Return a shape operator as a ``Move`` in canonical form; None for any other node.
-
-    The canonical form uses few operators: each view is a reshape, and each transpose is a permute. Its dims are not negative, and the
-    bounds of a slice are within the extent. ``moved`` has its rules for these operators. The result is also None where a shape is
+    """Return a shape operator as a ``Move`` in canonical form. Return None for any other node, and where a shape is
     unknown or an argument is computed.
+
+    The canonical form has fewer operators, so that ``moved`` needs fewer rules: each view is a reshape, and each
+    transpose is a permute. Dims are not negative, and the bounds of a slice are within the extent.
     """
     target, args = node.target, tuple(node.args[1:])
     shape = shape_of(node)
@@ -262,10 +262,12 @@ def _flipped(join: Join, move: Move) -> Tree | None:
 
 
 def _reshaped(join: Join, move: Move) -> Tree | None:
-    """Return the concatenation of the reshaped operands; None where the operands can't be reshaped one by one.
+    """Return the reshaped concatenation as a concatenation of reshaped operands. Return None where the operands can't
+    be reshaped one by one.
 
-    A dimension of the result must begin with the joined dimension: the product of the extents before both is the same. Each operand
-    must also have a whole number of the blocks inside this dimension.
+    Two conditions hold otherwise. A dimension of the result begins where the joined dimension begins: the extents
+    before both have the same product. The extents behind this dimension have a product that divides, for each
+    operand, the number of elements from the joined dimension on.
     """
     (shape,) = move.args
     lead = math.prod(join.shape[: join.dim])

@@ -210,9 +210,8 @@ def has_fixed_shape(node: Node) -> bool:
 
 
 def depends_on_data(node: Node) -> bool:
-    """Return whether the node's result is a number that only a run can tell, or has such an extent.
-    torch.export names such a number by a symbol (``u0``). An example is the result of ``nonzero``.
-    """
+    """Return whether a node's result depends on data: it is a number that only a run can tell, or a tensor with such
+    an extent. An example is the result of ``nonzero``. torch.export has a symbol (``u0``) for such a number."""
     value = node.meta.get("val")
     values = value if isinstance(value, (list, tuple)) else (value,)
     numbers = [extent for item in values if isinstance(item, torch.Tensor) for extent in item.shape]
@@ -281,10 +280,10 @@ def source_line(node: Node) -> str:
 def model_name(node: Node) -> str:
     """Return the name of a node in messages: the path of its module, such as ``features.3.conv``.
 
-    An operator that the outermost ``forward`` calls has no module; its name is the function with the line of the
-    model's source, such as ``max_pool2d (net.py:28)``. An input has the node's own name, as has a node without a
-    noted module and line. An input of a partition has the name under ``INPUT_NAME``. A quantize or dequantize node
-    has the name of its operand.
+    An operator that the outermost ``forward`` calls has no module. Its name is the called function with the line of
+    the model's source, such as ``max_pool2d (net.py:28)``. A quantize or dequantize node has the name of its operand,
+    and an input of a partition has the name under ``INPUT_NAME``. Any other node without a module and a source line,
+    such as an input, has its name in the graph.
     """
     if (is_quantize(node) or is_dequantize(node)) and isinstance(node.args[0], Node):
         return model_name(node.args[0])
@@ -602,12 +601,14 @@ def find_regions(
 
 
 def _joined(node: Node, sources: list[Node], region_of: dict[Node, Region]) -> Region | None:
-    """Return the region (pointwise function) that ends in ``node``, or None if there is none.
+    """Return the region (a pointwise function) that ends in ``node``, or None if there is none.
 
-    Its root is common to all ``sources``: for each, the source itself or the root of the source's region. The root is
-    float32 and has the result's shape, and nodes between root and ``node`` have no readers elsewhere. The source
-    itself is tried first. If a single source is in a region and only ``node`` reads it, only the region's root is
-    tried.
+    The region begins at one root for all ``sources``: each source is this root, or ends a region with this root. The
+    root is float32 and has the result's shape. Nodes between the root and ``node`` have no readers outside of the
+    region.
+
+    A root that is itself a source is tried first. It is not tried if it is the only source, ends a region and has no
+    reader but ``node``: ``node`` can then only extend that region.
     """
     ways = [[source, *([region_of[source].root] if source in region_of else [])] for source in sources]
     if len(ways) == 1 and len(ways[0]) == 2 and len(sources[0].users) == 1:
@@ -632,8 +633,8 @@ def _keeps_shape(root: Node, node: Node) -> bool:
 def evaluate(nodes: Sequence[Node], known: dict[Node, torch.Tensor]) -> torch.Tensor:
     """Execute ``nodes`` in order on the values in ``known``, and return the result of the last node.
 
-    ``known`` has a value for each node that ``nodes`` read from outside. Each result is added to ``known``. The values need not have the
-    shapes of the graph: each has one common shape, or is a single number.
+    ``known`` has a value for each node that ``nodes`` read from outside. Each result is added to ``known``. The
+    values may have another shape than in the graph: it is the same for all of them, except for single numbers.
     """
     for node in nodes:
         overload = overload_of(node)

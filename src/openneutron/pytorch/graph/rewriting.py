@@ -100,8 +100,9 @@ _FROM_WHERE = ("nn_module_stack", "stack_trace", "source_fn_stack", "torch_fn", 
 def splice(module: GraphModule, node: Node, traced: GraphModule, sources: Sequence[Node]) -> list[Node]:
     """Replace ``node`` by copies of the nodes of a traced graph, and return the copies in order.
 
-    ``sources`` are the nodes of ``module`` that the copies read in place of the traced graph's inputs. Readers of ``node`` read the
-    traced graph's results instead. The copies have the module path and source line of ``node``, and its operator as ``WRITTEN_AS``.
+    ``sources`` are the nodes of ``module`` that the copies read in place of the traced graph's inputs. Readers of
+    ``node`` read the traced graph's results instead. The copies have the module path and the source line of ``node``.
+    Their metadata names its operator (key ``WRITTEN_AS``).
     """
     made: dict[Node, Any] = {}
     pieces: list[Node] = []
@@ -144,7 +145,7 @@ def _notes(node: Node, piece: Node) -> dict[str, Any]:
 def replace(node: Node, result: Any) -> bool:
     """Remove a call, let its readers read ``result`` instead, and return True.
 
-    ``result`` is a node, or a list with a node for each result of a call with several.
+    ``result`` is a node. For a call with several results, it is a list with a node for each of them.
     """
     if isinstance(result, (list, tuple)):
         for user in list(node.users):
@@ -222,7 +223,7 @@ _RETURNS_ITS_INPUT = frozenset(("aten::dropout", "aten::feature_dropout", "aten:
 
 
 def aliases(node: Node, writer: Node) -> set[Node]:
-    """Return the nodes whose values may share memory with this node's value, itself included.
+    """Return this node, and all nodes whose values may share memory with this node's value.
 
     Aliases that are reached only through ``writer`` are left out.
     """
@@ -325,10 +326,11 @@ COUNTER = "num_batches_tracked"
 
 
 def to_inference(module: GraphModule, with_dropout: bool = True) -> bool:
-    """Change a graph in place so that batch normalizations with running statistics use these.
+    """Change a graph in place for inference: batch normalizations use their running statistics, if they have any.
+    With ``with_dropout``, dropouts are turned off too.
 
-    With ``with_dropout``, dropouts drop nothing either. Return whether the graph may compute other values now. Such a
-    graph updates neither the running statistics nor the counters of batches.
+    Return whether the graph may compute other values than before. If so, it also no longer updates running statistics
+    and counters of batches.
     """
     changed = False
     for node in list(module.graph.nodes):

@@ -22,11 +22,11 @@ def read_texts(texts: Sequence[Sequence[int]]) -> list[dict[str, torch.Tensor]]:
 
 
 def second_moments(module: Any, given: Iterable[Mapping[str, Any]]) -> dict[str, Doubles]:
-    """Return the sum of the outer products of the inputs of each linear module, float64 [K, K], by the module's name.
-    The output head is left out.
+    """Return, by the name of each linear module, the sum of the outer products of its input vectors as float64 [K,
+    K]. The output head is left out.
 
-    ``given`` has the arguments of each run of the module. The product of an input that several modules read is
-    computed once in a run. Modules that no run reaches have no entry. The module runs in evaluation mode, and gets
+    ``given`` has the arguments of each run of the module. If several modules read the same input in a run, its
+    product is computed once. Modules that no run reaches have no entry. The module runs in evaluation mode, and gets
     its own mode back.
     """
     sums: dict[str, torch.Tensor] = {}

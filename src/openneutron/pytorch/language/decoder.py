@@ -75,10 +75,13 @@ def decoder_of(
     configuration of transformers, or a dict with ``model_type``. The cache has ``context`` positions. ``head_bits``
     is for the embedding and the head.
 
-    ``calibration`` has texts, as lists of tokens, for a module or a folder. With it, ``awq`` scales input channels:
-    the scales are folded into the norm before a layer, or the rows of the gated layer before it. ``gptq`` then rounds
-    the layers as GPTQ does it. With ``repair``, the most KL divergence from the float model in nats a token, those
-    layers of 4 bits that cost the most get 8 bits until it is reached; every fourth text is for this judgement alone.
+    ``calibration`` has texts, as lists of tokens. It is for a module or a folder. With it, ``awq`` scales the input
+    channels of layers, and divides the norm or the gated layer that computes the input by the same scales. ``gptq``
+    then rounds the layers as GPTQ does.
+
+    ``repair`` is the largest allowed KL divergence from the float model, in nats per token. Until it is reached,
+    layers of 4 bits get 8 bits, those that cost the most first. Every fourth text is used only to measure the
+    divergence.
 
     Raises InvalidModelError for an unknown family, missing or extra tensors and wrong shapes, and InvalidOptionError
     for options that do not fit the model, before weights are quantized. Raises MissingToolError where transformers,
@@ -481,8 +484,9 @@ class Plan:
         return result
 
     def _scaled(self, norm: Norm, *layers: Linear) -> tuple[Norm, list[Linear]]:
-        """Multiply the input channels of layers by scales, and divide the norm that they read by them, if that lowers
-        the quantization error. Without ``awq`` or calibration, nothing changes."""
+        """Return the norm and the layers that read it, scaled as in AWQ. The input channels of the layers are
+        multiplied by the scales that minimize the quantization error, and the norm is divided by them. Nothing
+        changes without ``awq``, without calibration, or if no scales lower the error."""
         moments = layers[0].moments
         if not self.awq or moments is None:
             return norm, list(layers)
@@ -492,8 +496,9 @@ class Plan:
         return Norm(norm.scale / scales, bias), [each.with_columns(scales) for each in layers]
 
     def _scaled_after(self, up: Linear, down: Linear) -> tuple[Linear, Linear]:
-        """Multiply the input channels of ``down`` by scales, and divide the rows of ``up`` that follow the gate's by
-        them, if that lowers the quantization error. Without ``awq``, calibration or a gate, nothing changes."""
+        """Return both layers, scaled as in AWQ. The input channels of ``down`` are multiplied by the scales that
+        minimize the quantization error. The rows of ``up`` behind the gate's rows are divided by the same scales.
+        Nothing changes without ``awq``, calibration or a gate, or if no scales lower the error."""
         if not self.awq or down.moments is None or not self.family.is_gated:
             return up, down
         scales, _ = input_scales(down.weights, down.moments, bits=self.form.bits, group=self.form.group)

@@ -31,15 +31,16 @@ class CrossNames:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Names of a family's modules, and facts.
+    """The names of the modules of a family of language models, and other facts about it.
 
-    Names of a layer's modules follow ``layer`` with the layer's number. ``qkv`` has three modules or one. ``up`` has
-    two modules (gate and up) or one; if ``is_gated``, the rows of a single module begin with the gate's.
-    ``query_norm`` to ``after_mlp`` are empty where the family has none; so is ``mlp_norm`` where both blocks read one
-    norm.
+    A module of a layer has the name ``layer``, with the layer's number in it, and then the name here. ``qkv`` has one
+    or three modules. ``up`` has two modules (gate and up) or one. If a family with one module ``is_gated``, the rows
+    of this module begin with the gate's. ``query_norm``, ``key_norm``, ``after_attention`` and ``after_mlp`` are
+    empty where the family has no such norm. ``mlp_norm`` is empty where attention and MLP read the same norm.
 
-    ``biases`` names the modules with a bias, or the attribute of the configuration that decides: a row is (module,
-    True or attribute). ``prefix`` is that of the base model, which files of the base model alone leave out.
+    ``biases`` has pairs of a module and True, or of a module and the attribute of the configuration that tells
+    whether it has a bias. ``prefix`` begins the names of the base model's modules. Files that have only the base
+    model leave it out.
     """
 
     prefix: str = "model."

@@ -203,8 +203,9 @@ def _shape(tensor: Any) -> Shape:
 
 
 def _q4_0(data: np.ndarray[Any, Any], shape: Shape) -> GroupedWeights:
-    """Return weights of Q4_0: blocks of 18 bytes, a float16 scale and 16 bytes with the values 0 to 15 in the low halves and 16 to 31 in the
-    high halves, each value + 8 (ggml-common.h)."""
+    """Return the weights of a Q4_0 tensor, which stores blocks of 32 weights in 18 bytes (ggml-common.h). A block is
+    a float16 scale and 16 bytes. The low halves of the bytes are weights 0 to 15, the high halves are weights 16 to
+    31, and each half is the quantized weight + 8."""
     blocks = np.ascontiguousarray(data).view(np.uint8).reshape(-1, 2 + Q4_0_GROUP // 2)
     scales = blocks[:, :2].copy().view(np.float16).astype(np.float32)
     halves = np.concatenate([blocks[:, 2:] & 15, blocks[:, 2:] >> 4], axis=1)

@@ -116,9 +116,10 @@ def packaged(program: Program, interface: Interface) -> bytes:
 
 
 def with_method(first: bytes, name: str, other: bytes) -> bytes:
-    """Return the methods of two ``.pte`` files as one file: the method ``forward`` of the first one by another name, and those of the other.
+    """Return a ``.pte`` with methods of two files: the method ``forward`` of ``first`` under the new name ``name``,
+    and all methods of ``other``.
 
-    The other file has no constants outside of its delegates.
+    ``other`` must not have constants outside of its delegates.
     """
     one, two = deserialize_pte_binary(first), deserialize_pte_binary(other)
     assert len(two.program.constant_buffer) <= 1, "the second file has constants"

@@ -114,10 +114,10 @@ def _files(folder: Path) -> list[Path]:
 
 @dataclass(frozen=True, slots=True)
 class RandomTensors:
-    """Random weights: normal with a configuration's deviation. Biases are 0. A norm multiplies by 1: its weights are
-    1, or 0 with ``from_one``, where the model adds 1 to them.
+    """Random weights from a normal distribution with the standard deviation ``deviation``. Biases are 0. Weights of
+    norms are chosen so that norms multiply by 1: they are 1, or 0 with ``from_one``, where the model adds 1 to them.
 
-    A tensor depends on ``seed``, its name and its shape alone, not on the order in which tensors are read.
+    A tensor depends only on ``seed``, its name and its shape, not on the order in which tensors are read.
     """
 
     seed: int

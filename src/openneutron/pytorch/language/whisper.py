@@ -89,8 +89,8 @@ def opened(model: Any, config: Any, seed: int) -> Any:
     """Return a Whisper module in evaluation mode, made of a module, a folder, or a configuration. Without a model,
     the module has the configuration ``config`` and random weights, which depend on ``seed``.
 
-    Raises InvalidModelError where it is no Whisper model, InvalidOptionError where both model and configuration are
-    missing, and MissingToolError without transformers.
+    Raises InvalidModelError for a model or a configuration of another kind, InvalidOptionError if both are missing,
+    and MissingToolError without transformers.
     """
     try:
         from transformers import WhisperForConditionalGeneration
@@ -132,12 +132,12 @@ def moments_of(
     most: int,
     transcripts: Sequence[Sequence[int]] | None,
 ) -> dict[str, Doubles]:
-    """Return the second moments of the inputs of the decoder's linear modules for sounds, float64 [K, K], by the
-    module's name.
+    """Return the second moments (``second_moments``) of the inputs of the decoder's linear modules while the model
+    reads sounds, float64 [K, K], by the module's name.
 
     The decoder reads a text for each sound: the tokens of ``words.prompt``, and then the sound's transcript. Without
-    transcripts, the float model writes the text: at each position the token of the largest logit. A text has at most
-    ``most`` tokens, the prompt included.
+    transcripts, the float model writes the text, with the most likely token at each position. A text has at most
+    ``most`` tokens, including the prompt.
     """
     given = []
     with torch.no_grad():

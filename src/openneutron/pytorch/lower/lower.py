@@ -125,10 +125,11 @@ def no_rule(node: Node) -> Reject:
 
 
 def stays_whole(node: Node) -> Reject | None:
-    """Return the reason that the quantizer noted for an operator that stays on the CPU, or None.
+    """Return the reason why an operator stays on the CPU, if the quantizer noted one in the metadata; else None.
+    ``node`` is the operator, or a node of its decomposition.
 
-    It notes a decomposable operator that can be quantized neither whole nor decomposed, and an operator that computes
-    positions for an operator on the CPU. ``node``: the operator, or a node of its decomposition.
+    The quantizer notes a reason for a decomposable operator that can be quantized neither whole nor decomposed, and
+    for an operator that computes positions for an operator on the CPU.
     """
     why = node.meta.get("custom", {}).get(STAYS_WHOLE)
     return None if why is None else Reject(*why)
@@ -311,10 +312,11 @@ class Refusal:
 
 
 class Lowering:
-    """Lowers units one after the other into one graph.
+    """Lowers units one after the other into one graph. A unit is a set of nodes, connected by float values, that run
+    on the NPU together or not at all.
 
-    transpose_on_npu: whether the graph transposes contiguous NCHW inputs and outputs. False: they are NHWC in the graph, and the runtime
-    transposes them.
+    transpose_on_npu: whether the graph transposes contiguous NCHW inputs and outputs. False: they are NHWC in the
+    graph, and the runtime transposes them.
     """
 
     def __init__(
@@ -428,10 +430,11 @@ class Lowering:
         )
 
     def why_not(self, node: Node) -> Reject | None:
-        """Return a reason against a node that is known without a call of its lowering rule, or None.
+        """Return a reason why a node can't be lowered that is known without a call of its lowering rule; None if
+        there is none.
 
-        The user keeps the node float, or ``objection`` has a reason against the call, or the node has no rule, or
-        none of its inputs is quantized or computed.
+        The reasons are: the user keeps the node float, ``objection`` has a reason against the call, the node has no
+        rule, or none of its inputs is quantized or computed.
         """
         if (kept := kept_float(node)) is not None:
             return kept
@@ -535,10 +538,10 @@ class Lowering:
         return Value(arranged, shape, wanted, shape)
 
     def _exact(self, node: Node) -> Value:
-        """Return the value of integers or booleans that are constant or come from outside of the partition. An input
-        or a constant is added to the graph.
+        """Return the value of a node with integers or booleans that is a constant or comes from outside of the
+        partition. The constant, or an input for the node, is added to the graph.
 
-        Integers of 8 and 16 bits are quantized values with the scale 1. A uint8 input is also converted to int8.
+        Integers of 8 and 16 bits become quantized values with the scale 1. A uint8 input is also converted to int8.
         """
         context, shape = self.context, shape_of(node)
         dtype = DTYPE_OF_TORCH[node.meta["val"].dtype]

@@ -50,8 +50,8 @@ def in_order(items: Iterable[Item], sources: Callable[[Item], Iterable[Item]]) -
     """Return the items in topological order: each after its sources. Items on a cycle, and items that depend on one,
     are left out.
 
-    Items that become ready at the same time are in the order of the last of their sources. An item that is its own
-    source is not on a cycle.
+    Items that become ready at the same time are sorted by their last source: the one that comes latest in the order.
+    An item that is its own source does not count as a cycle.
     """
     items = list(items)
     sorter: TopologicalSorter[Item] = TopologicalSorter()
@@ -232,11 +232,12 @@ def _results(function: Function, constants: Constants, stored: np.ndarray, sourc
 
 
 def _interpolated(values: np.ndarray, result: QuantParams) -> np.ndarray:
-    """Return the entries of an int16 lookup table, one for every 128th stored value, from results for every 64th stored value.
+    """Return the entries of an int16 lookup table, one for every 128th stored value. ``values`` has the results for
+    every 64th stored value: at the entries, and in the middle between two entries.
 
-    As in LiteRT's tables, an entry is moved by half of the error that linear interpolation to the next entry has in the middle between
-    them. Neighbouring entries differ by at most ``STEEPEST``: at a pole, such as that of 1 / x at 0, the entries below the pole are
-    changed.
+    In the middle, linear interpolation to the next entry has an error. As in LiteRT's tables, an entry is moved by
+    half of this error. Neighbouring entries differ by at most ``STEEPEST``: at a pole, such as that of 1 / x at 0,
+    the entries below the pole are changed.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         steps = values.astype(np.float64) / result.scale
@@ -278,10 +279,10 @@ def tables_near_zero(
     function: Function, whole: np.ndarray, result: QuantParams, constants: Constants
 ) -> TablesNearZero | None:
     """Return two tables for a function of an int16 value whose single table ``whole`` is too coarse near 0. Return
-    None for any other function, or if the two tables do not at least halve the largest error.
+    None if the single table is good enough, or if two tables do not at least halve its largest error.
 
-    The function must be monotonic over the values from 0 on, and constant up to 0. ``result``: the quantization of
-    the entries.
+    The result is also None unless the function is constant for values up to 0, and monotonic from 0 on. ``result``:
+    the quantization of the entries.
     """
     source = quant_params(function.source, constants)
     size = np.iinfo(np.int16).max
@@ -356,8 +357,8 @@ def functions_of(nodes: Iterable[Node], constants: Constants) -> dict[Node, Func
 
 
 def only_inside(functions: Mapping[Node, Function]) -> set[Node]:
-    """Return the operators and numbers of these functions that nothing else reads. Dequantize nodes are not among
-    them. ``functions`` has pointwise functions by the quantize node of the result."""
+    """Return the operators and numbers that only these functions read. Dequantize nodes are not among them.
+    ``functions`` has pointwise functions, each under the quantize node of its result."""
     inside = {node for function in functions.values() for node in (*function.nodes, *function.numbers)}
     while outside := {
         node for node in inside if any(user not in inside and user not in functions for user in node.users)

@@ -89,9 +89,9 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A partition, which is one delegate call. ``copy_cycles`` is the part of ``cycles`` for copies of constants.
-    ``implied_copy_cycles`` is the part of ``copy_cycles`` that no program contains: copies that the chip needs
-    because its SRAM does not hold the weights."""
+    """A partition, which is one delegate call. ``copy_cycles`` is the part of ``cycles`` in which constants are
+    copied. ``implied_copy_cycles`` is the part of ``copy_cycles`` for copies that the program does not contain. The
+    chip needs these copies because its SRAM does not hold the weights."""
 
     name: str
     cycles: int
@@ -204,11 +204,12 @@ INPUT, OUTPUT, ON_NPU, ON_CPU = "input", "output", "npu", "cpu"
 
 @dataclass(frozen=True, slots=True)
 class GraphNode:
-    """A node of the graph: an input, an output or an operator. Nodes are in the order of execution; ``inputs`` are the
-    indices of the nodes that the node reads.
+    """A node of the graph: an input, an output or an operator. Nodes are in the order of execution; ``inputs`` are
+    the indices of the nodes that the node reads.
 
-    An operator of a partition has a layer and its partition. An operator on the CPU has the reason; in a partition it
-    is a kernel call of the host core. A partition whose layers are unknown is one node.
+    An operator in a partition is a kernel call, and ``layer`` its index in the list of layers. ``reason`` states why
+    an operator is on the CPU. If such an operator is in a partition, the host core makes its kernel call. A partition
+    whose kernel calls are unknown is one node without a layer.
     """
 
     kind: str
@@ -309,7 +310,7 @@ class ReportData:
 
 
 def from_dict(values: Any, subject: str) -> ReportData:
-    """Return the report data of which ``to_dict()`` returned ``values``. Raises InvalidModelError, which names
+    """Return the report data from ``values``, the result of ``to_dict()``. Raises InvalidModelError, which names
     ``subject``, for values that are damaged or of another version."""
     version = values.get("version") if isinstance(values, dict) else None
     if version != VERSION:
@@ -332,8 +333,8 @@ LENGTH_BYTES = 8
 
 
 def with_facts(file: bytes, data: ReportData) -> bytes:
-    """Return a compiled file with the report data appended: the compressed JSON, its length and ``MARK``. An archive at the end of the
-    file stays at its end. Equal arguments give equal bytes."""
+    """Return a compiled file with the report data appended: the compressed JSON, its length and ``MARK``. If the file
+    ends with a ZIP archive, the data is inserted before the archive. Equal arguments give equal bytes."""
     packed = zlib.compress(json.dumps(data.to_dict(), separators=(",", ":")).encode(), 9)
     body, archive = split_archive(file)
     return with_archive(b"".join((body, packed, len(packed).to_bytes(LENGTH_BYTES, "little"), MARK)), archive)

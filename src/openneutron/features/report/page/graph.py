@@ -125,12 +125,12 @@ def _names(method: pte.Method, indices: list[int] | tuple[int, ...]) -> tuple[st
 
 
 def _results(method: pte.Method, arguments: tuple[int, ...], written: set[int]) -> tuple[int, ...]:
-    """Return the values that a kernel call writes: its last argument, and the tensors directly before it that nothing
-    has written yet.
+    """Return the values that a kernel call writes: its last argument, and the tensors directly before it that no
+    earlier call has written.
 
-    ExecuTorch's emitter appends the result of an operator to the arguments. If an operator has one result, the argument
-    before it is ``out``, which is the same value. If an operator has several results, the last argument is a list of
-    them, which is no tensor.
+    ExecuTorch's emitter appends the result of an operator to the arguments. If an operator has one result, the
+    argument before it is ``out``, which is the same value. If an operator has several results, the last argument is
+    the list of them, and the arguments before it are the result tensors.
     """
     if not arguments:
         return ()
@@ -206,8 +206,8 @@ class _Drawing:
     ) -> None:
         """Add the kernel calls of a delegate call.
 
-        The storages of the partition become values with names of their own. Its inputs and outputs are connected to
-        values of the file.
+        Each storage (memory block) of the partition becomes a value of the graph, with a name of its own. The
+        partition's inputs and outputs are connected to values of the file.
         """
         prefix = f"partition {partition}:"
         for storage, value in zip(part.report.inputs, call.reads, strict=False):
@@ -237,9 +237,9 @@ class _Reasons:
                 self._queues[packet].append(item)
 
     def of(self, call: Call) -> OnCpu | None:
-        """Return the CPU entry of a call; None if there is none. It is found by operator and name. If that fails (a
-        ``.pte`` has no names), the next unused entry of the same operator is returned, so that calls must be asked
-        for in the model's order."""
+        """Return the CPU entry of a call; None if there is none. The entry with the call's operator and name is
+        returned. If there is none (a ``.pte`` has no names), the next unused entry of the same operator is returned.
+        Therefore the caller must ask for the calls in the model's order."""
         named = self._named.get((call.operator, call.name))
         if named is not None:
             return named
@@ -259,9 +259,10 @@ MOST_LANES = 14
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """The lanes of one row of the graph. ``lane`` has the row's node. The values in the lanes ``passing`` continue
-    below the row. The node reads the values in the lanes ``joining``, some of which may continue too. ``above`` and
-    ``below`` state whether the node's own lane continues above and below the node."""
+    """One row of the drawn graph. A lane is a vertical line that carries a value from its node to its last reader.
+    ``lane`` is the lane of the row's node. The values in the lanes ``passing`` continue below the row. The node reads
+    the values in the lanes ``joining``, some of which may continue too. ``above`` and ``below`` state whether the
+    node's own lane continues above and below the node."""
 
     lane: int
     passing: tuple[int, ...]
@@ -295,11 +296,11 @@ def slots(nodes: Sequence[GraphNode]) -> list[Slot]:
 
 
 def graph_table(data: ReportData, label: str, notes: Mapping[int, str] | None = None) -> str:
-    """Return the graph as an HTML table in a region called ``label``. The last column has the reasons of nodes on the
+    """Return the graph as an HTML table in a region called ``label``. The last column states why nodes are on the
     CPU.
 
-    With ``notes`` the last column has these notes instead, by the positions of nodes, and the rows of nodes with a note
-    are marked.
+    With ``notes``, which maps the index of a node to a text, the last column has these texts instead. The rows of
+    nodes with a text are marked.
     """
     last = "why" if notes is None else "difference"
     columns = (("", ""), ("where", ""), ("name", ""), ("operator", ""), ("time", ' class="number"'), (last, ""))

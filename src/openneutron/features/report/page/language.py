@@ -78,15 +78,15 @@ _ORDER = (TITLES["embedding"], NORMS, *TITLES.values())
 
 @dataclass(frozen=True, slots=True)
 class LayerPart:
-    """All calls of one kind in a phase, summed over the layers.
+    """All calls of one kind in a phase (a prompt, or one generated token), summed over the layers.
 
     ``shape`` has the rows and columns of the weights. ``seconds`` and ``size_bytes`` are those of the whole phase;
     ``size_bytes`` counts weights and cache that are read from external memory. ``cpu_seconds`` and ``npu_seconds``
     are the times of the same calls on the CPU alone and on the NPU alone. ``npu_seconds`` is None if the calls can't
-    run on the NPU, or if the program has no linear layer there.
+    run on the NPU, or if no linear layer of the program runs there.
 
-    If ``is_counted`` is False, the time is the compiler's cost estimate for one core. It is not part of the phase's
-    time, whose constants are fitted to whole runs.
+    If ``is_counted`` is False, ``seconds`` is the compiler's cost estimate for one core. The time of the phase does
+    not include it, since the constants of that time are fitted to whole runs.
     """
 
     name: str
@@ -216,8 +216,9 @@ def language_facts(interface: Interface, program: Program, file_bytes: int) -> L
 
 
 def _runs(interface: Interface) -> list[tuple[str, int, int]]:
-    """Return the phases of a report: kind, number of tokens and first position. There are prompts of one run and of a quarter of the cache, and
-    single tokens."""
+    """Return the phases that a report shows: kind, number of tokens and first position. Two are prompts: one of a
+    full run, one of a quarter of the cache. The others are single tokens: at position 0, after a quarter of the
+    cache, and at its end."""
     later = interface.context // 4
     prompts = [(PREFILL, tokens, 0) for tokens in dict.fromkeys((interface.rows, max(later, interface.rows)))]
     return [*prompts, *((DECODE, 1, position) for position in dict.fromkeys((0, later, interface.context - 1)))]
@@ -250,8 +251,8 @@ def _phase(
 ) -> PhaseTime:
     """Return the time of a phase with its parts.
 
-    ``others`` are the parts of one token that ``phase`` does not model. ``why_alone`` is the reason why no linear
-    layer is on the NPU; it is used only for a program without one there.
+    ``others`` are the parts of one token that the function ``phase`` does not model. ``why_alone`` states why no
+    linear layer is on the NPU. It is used only if that is so for this program.
     """
     of = Speeds()
     made = phase(work, tokens, position, rows, of)
@@ -294,8 +295,8 @@ def _time_of(
     cpu_seconds: float,
     npu_seconds: float | None,
 ) -> PhaseTime:
-    """Return the time of a phase. ``memory`` has the words for a bound by reading the weights (``DDR`` or ``FLASH``),
-    and the bytes that are read per second."""
+    """Return the time of a phase. ``memory`` is a pair for the memory with the weights: its name as a bottleneck
+    (``DDR`` or ``FLASH``), and the bytes that are read from it per second."""
     name, read = memory
     return PhaseTime(
         kind=kind,

@@ -192,9 +192,9 @@ def charts_of(data: ReportData) -> list[Chart]:
 
 
 def pictures(data: ReportData, suffix: str) -> bytes:
-    """Return the charts of latency by layer and memory over time as one picture, each in its first view. ``suffix``
-    is ``.png`` or ``.svg``. Raises InvalidModelError where nothing runs on the NPU, and MissingToolError without
-    vl-convert-python."""
+    """Return two charts as one picture: latency by layer, and memory over time. Of a chart with several views, the
+    picture has the first. ``suffix`` is ``.png`` or ``.svg``. Raises InvalidModelError where nothing runs on the NPU,
+    and MissingToolError without vl-convert-python."""
     if not data.layers:
         raise InvalidModelError(f"'{data.model}': none of it runs on the NPU, so there is nothing to draw.")
     drawn = (charts.latency(data), charts.memory(data))
