@@ -70,6 +70,9 @@ def test_a_compiled_file_is_evaluated_alone(openneutron: Command, refused: Calla
     assert refused("evaluate", "made.pte", "--data", "labelled.npz", "--sram-budget", "90") == (
         "--sram-budget: it is for a compile; 'made.pte' is compiled already. Leave it out."
     )
+    assert refused("evaluate", "made.tflite", "--data", "bare.npz", "--input-shape", "input=1x8x8x3") == (
+        "--input-shape: it is for a compile; 'made.tflite' is compiled already. Leave it out."
+    )
 
 
 def test_without_labels_the_command_says_so(openneutron: Command, labelled: Path) -> None:

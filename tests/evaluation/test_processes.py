@@ -37,7 +37,7 @@ def test_the_results_do_not_depend_on_the_number_of_processes(program: CompiledL
     assert (evaluation.samples, evaluation.metric) == (SAMPLES, "top1")
     (pair,) = evaluation.pairs
     assert (pair.sides, pair.agreeing, pair.identical, pair.sqnr_db) == (("int8", "npu"), SAMPLES, SAMPLES, None)
-    assert evaluation.notes == ("A .tflite is int8 from the start: there is no float side.",)
+    assert evaluation.notes == ("The .tflite is quantized: there is no float side.",)
 
 
 def test_samples_in_memory_are_those_of_a_file(program: CompiledLiteRTModel, folder: Path) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -274,3 +275,17 @@ def test_a_quantized_model_is_compared_with_itself_in_float_activations(whole: s
             both.quantized, EXAMPLE, data=samples(0), quantization=QuantizationOptions(equalize=True), name="net"
         )
     assert str(caught.value) == "equalize: 'net' is quantized already. Pass the float model."
+
+
+class Sorted(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.topk(2).values
+
+
+def test_a_model_without_an_operator_for_the_npu_is_refused_with_its_reason() -> None:
+    with pytest.raises(OpenNeutronError) as caught:
+        openneutron.accuracy(Sorted(), (torch.zeros(1, 8),), calibration=[(torch.ones(1, 8),)])
+    assert re.sub(r":\d+", "", str(caught.value)) == (
+        "'model': its one operator can't run on the NPU. For one, aten.topk 'topk (test_layers.py)' stays on the CPU: it puts values in "
+        "order, for which there is no kernel. argmax and max with a dimension, which have one, find the first of them."
+    )

@@ -144,6 +144,13 @@ def test_an_operator(case: tuple[str, dict[str, Any], list[tuple[int, ...]], lis
     both(model([node], {name: value.shape for name, value in given.items()}, outputs, fixed, OPSET), given)
 
 
+def test_operands_without_elements_are_left_out() -> None:
+    node = helper.make_node("Concat", ["none", "x", "none"], ["y"], axis=1)
+    module, _ = module_of(model([node], {"x": [2, 3]}, ["y"], {"none": np.zeros((2, 0), np.float32)}), "net.onnx")
+    assert not list(module.named_buffers()) and not list(module.named_parameters())
+    assert torch.equal(module(torch.ones(2, 3))[0], torch.ones(2, 3))
+
+
 def test_a_spectrum_of_values_without_an_axis_of_parts() -> None:
     node = helper.make_node("STFT", ["x", "step", "window"], ["y"])
     constants = {"step": np.array(4, INTS), "window": np.hanning(8).astype(np.float32)}

@@ -209,7 +209,7 @@ def _sides(
             )
         sides = (Side(INT8, TFLITE, pack(program.compiled.model.model)), Side(NPU, TFLITE, program.buffer))
         if program.real is None:
-            return sides, ("A .tflite is int8 from the start: there is no float side.",)
+            return sides, ("The .tflite is quantized: there is no float side.",)
         graph = program.compiled.graph
         if any(graph[name].quant is not None for name in graph.inputs):
             return sides, ("The inputs are quantized, and the float model's are not: there is no float side.",)

@@ -370,9 +370,7 @@ def given_model(
             *(name for part in (options, quantization, delegation) for name in changed(part)),
             *inputs.given,
         ):
-            raise InvalidOptionError(
-                f"--{option.replace('_', '-')}: it is for a compile; '{source}' is compiled already. Leave it out."
-            )
+            raise _for_a_compile(f"--{option.replace('_', '-')}", source)
     elif is_litert(source):
         files = {
             "calibration": given.calibration,
@@ -517,6 +515,10 @@ def configurable() -> dict[str, Parameter]:
     return {**of_flags(CompileOptions), **of_fields(ModelParameters), **of_flags(QuantizationOptions)}
 
 
+def _for_a_compile(flag: str, source: ModelSource) -> InvalidOptionError:
+    return InvalidOptionError(f"{flag}: it is for a compile; '{source}' is compiled already. Leave it out.")
+
+
 def _with_loading(source: ModelSource, given: ModelParameters) -> ModelSource:
     """Return the source with those options that its form takes. Raises InvalidOptionError for an option that only other forms take."""
     loading = LoadingOptions(
@@ -529,6 +531,8 @@ def _with_loading(source: ModelSource, given: ModelParameters) -> ModelSource:
     for option in changed(loading):
         if option not in used:
             flag = {"imports": "--import", "input_shapes": "--input-shape"}.get(option, f"--{option}")
+            if isinstance(source, ModelFile) and source.is_compiled:
+                raise _for_a_compile(flag, source)
             raise InvalidOptionError(
                 f"{flag}: this option is for {for_forms(option)} files; '{source}' is not one. Leave it out."
             )

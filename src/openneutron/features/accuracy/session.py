@@ -42,7 +42,7 @@ from openneutron.features.accuracy.report import AccuracyReport, Chosen, Cost, R
 from openneutron.features.evaluation.metrics import Metric
 from openneutron.options import INT16, OBSERVERS, DataOptions, QuantizationOptions, Request, changed
 from openneutron.pytorch.backend.neutron_target_spec import NeutronTargetSpec
-from openneutron.pytorch.graph.program import module_path
+from openneutron.pytorch.graph.program import is_quantize, module_path
 from openneutron.pytorch.quantizer.calibrate import MEASURES, quantizer_for
 from openneutron.pytorch.source.calibration_data import Calibration, CalibrationData, samples
 from openneutron.pytorch.source.exporting import AtenGraph, ModelInputs, Run, aten_graph, export, lifted
@@ -431,7 +431,10 @@ def without_labels(calls: Iterable[ModelInputs]) -> Iterator[tuple[ModelInputs, 
 
 
 def compiled(both: Twins, asked: Session) -> Any:
-    """Export and compile the quantized module of ``both``, with the options of ``asked``. Return the compiled model."""
+    """Export and compile the quantized module of ``both``, with the options of ``asked``. Return the compiled model.
+
+    Raises InvalidModelError where nothing in the module is quantized, with the reasons of its operators.
+    """
     with suppressed(), step("Exporting the quantized model"):
         program = lifted(both.quantized, both.inputs) or export(both.quantized, both.inputs, both.name)
     request = Request(
@@ -442,7 +445,10 @@ def compiled(both: Twins, asked: Session) -> Any:
         delegation=asked.request.delegation,
         name=both.name,
     )
-    return asked.compile_module(request.for_figures())
+    if any(is_quantize(node) for node in both.quantized.graph.nodes):
+        return asked.compile_module(request.for_figures())
+    given = [(call.args, call.kwargs) if call.kwargs else call.args for call in asked.samples]
+    return asked.compile_module(dataclasses.replace(request, calibration=given))  # which refuses it with its reasons
 
 
 def lanes(both: Twins, program: Any) -> Lanes:

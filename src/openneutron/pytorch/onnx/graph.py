@@ -325,6 +325,13 @@ class Importer:
         if node.operator == "Mul" and (factor := self._factor_of_one(inputs)) is not None:
             self._alias(outputs[0], factor)
             return
+        if node.operator == "Concat" and not all(
+            parts := [self._extents(name)[node.get("axis", 1)] for name in inputs]
+        ):
+            inputs = tuple(name for name, extent in zip(inputs, parts, strict=True) if extent) or inputs[:1]
+            if len(inputs) == 1:
+                self._alias(outputs[0], inputs[0])
+                return
         if (idiom := idiom_of(self, node, inputs)) is not None:
             node = replace(node, operator=idiom.operator, attributes=idiom.attributes)
             row, inputs = OPERATORS[OWN, idiom.operator], idiom.inputs
