@@ -21,6 +21,7 @@ from openneutron.features.evaluation.job import NPU, TFLITE, Job, Side, evaluate
 from openneutron.features.evaluation.processes import _Pool
 from openneutron.features.evaluation.samples import DataSet, Failure, Record, shards
 from tests.evaluation.conftest import SAMPLES
+from tests.support.recurrent_files import lstm_file
 
 
 def as_bytes(evaluation: Evaluation) -> str:
@@ -173,3 +174,14 @@ def test_records_are_small(job: Job) -> None:
     answer = evaluated(job.to_bytes(), shards(SAMPLES, None)[0])
     assert isinstance(answer, tuple) and isinstance(answer[0], Record)
     assert len(pickle.dumps(answer)) / len(answer) < 300
+
+
+def test_each_sample_of_a_tflite_begins_with_the_first_state(tmp_path: Path) -> None:
+    """LiteRT's interpreter begins each run with a fresh state; the state of a NeutronGraph outlasts a run."""
+    (tmp_path / "lstm.tflite").write_bytes(lstm_file(3))
+    made = openneutron.compile(tmp_path / "lstm.tflite")
+    assert isinstance(made, CompiledLiteRTModel) and any(program.state_size for program in made.programs)
+    (wanted,) = inputs(made)
+    data = np.random.default_rng(0).integers(-128, 128, (3, *wanted.shape)).astype(np.int8)
+    (pair,) = openneutron.evaluate(made, list(data), workers=1).pairs
+    assert pair.identical == 3

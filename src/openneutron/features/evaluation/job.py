@@ -134,8 +134,8 @@ output."""
 class Side:
     """A form of the model: FLOAT, INT8 or NPU, with the content of a model file and the suffix of its format.
 
-    ``has_state`` states that the model keeps state between runs. The file is then opened again for each sample, so that
-    samples do not depend on each other.
+    ``has_state`` states that a PyTorch model keeps state between runs. The file is then opened again for each sample, so
+    that samples do not depend on each other. A ``.tflite`` is reset for each sample without it.
     """
 
     name: str
@@ -145,7 +145,7 @@ class Side:
 
     def opened(self, model: str) -> Run:
         """Return a function that runs the side. Messages call the model ``model``."""
-        if not self.has_state:
+        if not self.has_state or self.suffix == TFLITE:
             return self._open(model)
         return lambda arrays: self._open(model)(arrays)
 
@@ -167,6 +167,7 @@ def _litert(content: bytes) -> Run:
     simulator = FileSimulator(content)
 
     def run(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        simulator.reset()
         outputs = simulator.run(arrays)
         return [real(tensor, output) for tensor, output in zip(simulator.outputs, outputs, strict=True)]
 
