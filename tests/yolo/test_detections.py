@@ -95,6 +95,25 @@ def test_masks_cover_what_their_prototypes_do() -> None:
     assert mask[:, :92].all() and not mask[:, 100:].any()
 
 
+@pytest.mark.parametrize("suppressed", [False, True])
+@pytest.mark.parametrize("side", [16, 24])
+def test_prototypes_of_a_tflite_have_their_number_last(side: int, suppressed: bool) -> None:
+    """The masks are as wide as high, or not; their number may be that of the rows."""
+    found = Detector.of(
+        {"task": "segment", "names": NAMES, "imgsz": [64, 4 * side], "args": {"nms": suppressed}}, is_litert=True
+    )
+    assert found is not None
+    for count in (8, 16):
+        prototypes = np.random.default_rng(count).normal(size=(1, 16, side, count)).astype(np.float32)
+        rows = np.full((1, 3, 6 + count), 0.5, np.float32)
+        boxes = rows if suppressed else results(count).numpy()
+        if suppressed and count == 16:  # nothing tells the two orders of axes apart
+            continue
+        made = found.detections([boxes, prototypes])
+        np.testing.assert_array_equal(made.prototypes, np.moveaxis(prototypes[0], -1, 0))
+        assert made.coefficients is not None and made.coefficients.shape[1] == count
+
+
 def test_other_metadata_are_no_detector() -> None:
     assert Detector.of({}) is None
     assert Detector.of({"task": "classify", "names": NAMES, "imgsz": [64, 64]}) is None

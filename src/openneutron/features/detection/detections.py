@@ -269,11 +269,14 @@ class Detector:
         images = [np.asarray(item, np.float32) for item in outputs if item.ndim == 4]
         extra = {ROTATED: 1, POSE: (self.points or (0, 0))[0] * (self.points or (0, 0))[1]}.get(self.task, 0)
         prototypes = None
+        plain, values = (6, 2) if self.has_boxes else (4 + len(self.names), 1)
         if self.task == SEGMENT and images:
-            prototypes = np.moveaxis(images[0][0], -1, 0) if self.is_relative and _is_last(images[0]) else images[0][0]
+            coefficients = flat[0].shape[values] - plain if flat else 0
+            is_last = _is_last(images[0].shape, coefficients, self.is_relative)
+            prototypes = np.moveaxis(images[0][0], -1, 0) if is_last else images[0][0]
             extra = len(prototypes)
-        width = 6 + extra if self.has_boxes else 4 + len(self.names) + extra
-        if len(flat) != 1 or flat[0].shape[2 if self.has_boxes else 1] != width:
+        width = plain + extra
+        if len(flat) != 1 or flat[0].shape[values] != width:
             there = ", ".join("x".join(map(str, item.shape)) for item in outputs)
             raise InvalidModelError(
                 f"its metadata state the task '{self.task}' of {len(self.names)} classes, whose boxes have {width} values; its results "
@@ -316,11 +319,10 @@ class Detector:
         return boxes[left], scores[left], classes[left], others[left]
 
 
-def _is_last(images: np.ndarray) -> bool:
-    """Return whether masks' prototypes have the shape [1, height, width, prototypes], and not [1, prototypes, height,
-    width]. This is so if the second and third sizes are equal and the last one differs. Masks are taken as square,
-    and in Ultralytics' networks the number of prototypes differs from a mask's height."""
-    return bool(images.shape[2] == images.shape[1] != images.shape[3])
+def _is_last(shape: Sequence[int], coefficients: int, is_litert: bool) -> bool:
+    """Return whether the number of prototypes of masks is the last axis of their shape, as in [1, height, width,
+    prototypes] of a ``.tflite``, and not the second. There is a prototype for each of a box's ``coefficients``."""
+    return shape[3] == coefficients and (is_litert or shape[1] != coefficients)
 
 
 def _value(given: Any) -> Any:
