@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -15,8 +16,11 @@ from openneutron.compiler.rewrite.join import chain
 from openneutron.compiler.rewrite.order import Flow, order_by_depth
 from openneutron.compiler.rewrite.passes import ALL, BY_NAME, Passes, select_calls, selections
 from openneutron.compiler.search import fit
-from openneutron.compiler.select.calls import Storages
+from openneutron.compiler.search.tiles.fit import _column_groups
+from openneutron.compiler.search.tuning import TUNING
+from openneutron.compiler.select.calls import Storages, View, dense_pitches
 from openneutron.compiler.select.select import Selection
+from openneutron.isa.kernels.row import Everything, Operand, SameRow
 from tests.support import oracle
 from tests.support.attention_graphs import attention, block
 
@@ -31,6 +35,15 @@ def test_queries_come_last(joined: bool) -> None:
     assert [view.tensor for view in first] == [found.views[name].tensor for name in ("key", "value", "query")]
     assert all(view.extents == (1, 1, 12, 16) for view in first)
     assert len(cut.calls) == len(calls) + 2 * joined
+
+
+def test_columns_are_divided_for_operands_that_each_row_needs_whole() -> None:
+    """A kernel that reads only the same row of its operands has none, so that no budget divides its columns."""
+    view = View("x", (1, 4, 6, 8), dense_pitches((1, 4, 6, 8)))
+    for access, groups in ((Everything(), 3), (SameRow(), 1)):
+        traits = SimpleNamespace(columns_apart=True, operands=(Operand("x", access),))
+        call: Any = SimpleNamespace(traits=traits, views={"x": view, "output": view}, is_scratch=lambda _name: False)
+        assert _column_groups(call, int(2 * view.size_bytes / 5 / TUNING.whole_share)) == groups
 
 
 @pytest.mark.parametrize("joined", [False, True])

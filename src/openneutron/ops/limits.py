@@ -86,12 +86,12 @@ def _each(doc: str, operands: Places, outputs: bool, reason: Callable[[Tensor, s
     return limit(doc, rule)
 
 
-def stored_at(operands: Places, types: Sequence[DType], outputs: int | None = None) -> Limit:
-    """The operands, and all outputs unless ``outputs`` is 0, have one of these types, per-tensor quantization and
+def stored_at(operands: Places, types: Sequence[DType], outputs: bool = True) -> Limit:
+    """The operands, and with ``outputs`` all outputs, have one of these types, per-tensor quantization and
     known extents."""
     words = "int8 or int16" if DType.INT16 in types else "int8"
     doc = f"inputs and outputs {words}, quantized per tensor, static shapes"
-    return _each(doc, operands, outputs != 0, lambda tensor, what: int8_reason(tensor, what, types))
+    return _each(doc, operands, outputs, lambda tensor, what: int8_reason(tensor, what, types))
 
 
 def alike(operands: Places) -> Limit:

@@ -309,7 +309,7 @@ UNIDIRECTIONAL_SEQUENCE_LSTM = Op(
         Attribute("proj_clip", "projClip", 0.0),
         Attribute("time_major", "timeMajor", False),
     ),
-    activations=0,
+    checks_outputs=False,
     intermediates=True,
     several_outputs=True,
     limits=(
@@ -419,7 +419,7 @@ BIDIRECTIONAL_SEQUENCE_LSTM = Op(
         Attribute("merge_outputs", "mergeOutputs", True),
         Attribute("time_major", "timeMajor", True),
     ),
-    activations=0,
+    checks_outputs=False,
     several_outputs=True,
     limits=(
         rank(0, 3, 3),
@@ -573,7 +573,7 @@ def _gated(name: str, gates: tuple[str, ...], doc: str) -> Op:
         shape=_gated_shape,
         kernels=("recurrent_s8",),
         attributes=(Attribute("time_major", "timeMajor", False),),
-        activations=0,
+        checks_outputs=False,
         in_litert=False,
         several_outputs=True,
         limits=(
@@ -651,7 +651,7 @@ SVDF = Op(
         Attribute("rank", "rank", 1),
         Attribute("activation", "fusedActivationFunction", "RELU", {0: "NONE", 1: "RELU"}),
     ),
-    activations=0,
+    checks_outputs=False,
     several_outputs=True,
     limits=(
         rank(0, 2, 2),

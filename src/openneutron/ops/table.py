@@ -303,9 +303,8 @@ class Op:
     Where the two round differently, kernel selection reads the node's attribute ``unsigned``."""
     in_litert: bool = True
     """Whether LiteRT has this operator. If not, ``litert.write`` writes several others for it."""
-    activations: int | None = None
-    """The number of outputs that have the type of the activations. None: all of them; 0: only the row's own limits
-    check the outputs."""
+    checks_outputs: bool = True
+    """Whether all outputs have the type of the activations. If not, only the row's own limits check the outputs."""
     intermediates: bool = False
     """True where a file states the quantization of intermediate tensors; the node's attribute ``intermediates`` then has a
     pair (scale, zero point) for each of them."""
@@ -329,8 +328,8 @@ class Op:
         if self.movable:
             yield movable_at(None if self.operands[activations[0]].repeated else activations[0])
         elif self.quantization is not Quantization.NONE:
-            yield stored_at(activations, self.types, self.activations)
-            if DType.INT16 in self.types and not self.converts and self.activations is None:
+            yield stored_at(activations, self.types, self.checks_outputs)
+            if DType.INT16 in self.types and not self.converts and self.checks_outputs:
                 yield alike(activations)
         if places[Role.CONDITION]:
             yield unquantized(places[Role.CONDITION], False, DType.BOOL)

@@ -185,7 +185,7 @@ def _cut(view: View, axis: int, first: int, last: int) -> View:
 
 def _column_groups(call: KernelCall, budget: int) -> int:
     """Return the number of groups of columns into which a call must be divided so that the operands that each row needs
-    whole fit; 1 if it need not be divided.
+    whole fit; 1 if it need not be divided, as without such operands.
 
     Such operands are the keys and values of attention, whose columns are heads. Example: 1,500 keys and values of 6
     heads with 64 channels are 1,152,000 bytes; half of 1 MiB holds those of 2 heads. The number divides the number of
@@ -196,7 +196,7 @@ def _column_groups(call: KernelCall, budget: int) -> int:
     views = {each: call.views[each.name] for each in call.traits.operands if not call.is_scratch(each.name)}
     whole = sum(view.distinct_bytes for each, view in views.items() if not isinstance(each.access, SameRow))
     columns = min(view.extents[2] for view in views.values())
-    least = -(-whole // max(1, int(TUNING.whole_share * budget)))
+    least = max(1, -(-whole // max(1, int(TUNING.whole_share * budget))))
     return next((count for count in range(least, columns) if columns % count == 0), columns)
 
 
