@@ -142,6 +142,10 @@ def test_what_the_runner_can_not_run(
     assert capsys.readouterr().err == "error: nxp_executor_runner: give either --dataset or --inputs.\n"
     assert run([*command, "--dataset", str(folder / "inputs/0000")]) == 255
     assert capsys.readouterr().err == "error: nxp_executor_runner: '00.bin' has 1 inputs; the model takes 2.\n"
+    assert run([*command, "--dataset", str(folder / "inputs")]) == 255
+    assert capsys.readouterr().err == (
+        f"error: --dataset: '{folder / 'inputs'}' has no file. Each file is the input of one run.\n"
+    )
     shutil.copytree(folder / "inputs/0000", tmp_path / "short")
     (tmp_path / "short/01.bin").write_bytes(bytes(3))
     assert run([*command, "--inputs", str(tmp_path / "short")]) == 255

@@ -9,8 +9,10 @@ from collections.abc import Iterator
 import pytest
 
 from openneutron.compiler.cost.cycles import call_cost, port_cycles
+from openneutron.compiler.select.select import select_node
 from openneutron.ir import Graph
 from tests.support import oracle, random_graphs
+from tests.support.embedding_tables import table
 
 
 def samples(op: str, batches: int | None = None) -> Iterator[Graph]:
@@ -71,3 +73,23 @@ def test_a_mean_costs_what_a_pool_of_its_window_would() -> None:
                 assert call_cost(call, oracle.TARGET).compute_cycles == max(pool, port)
                 checked += 1
     assert checked > 3
+
+
+@pytest.mark.parametrize(
+    ("shape", "width", "positions"),
+    [
+        ((6,), (64,), (1, 1, 6, 64)),
+        ((2, 3), (64,), (1, 2, 3, 64)),
+        ((2, 1, 3), (64,), (1, 2, 3, 64)),
+        ((2, 3), (4, 16), (1, 1, 6, 64)),
+        ((), (64,), (1, 1, 1, 64)),
+    ],
+)
+def test_the_last_axis_of_indices_of_a_matrix_is_the_columns(
+    shape: tuple[int, ...], width: tuple[int, ...], positions: tuple[int, ...]
+) -> None:
+    graph = table(300, shape, width)
+    (call,) = select_node(graph, graph.nodes[0])
+    assert call.kernel == "embedding_lookup_s8"
+    assert call.views["output"].extents == positions
+    assert call.views["indices"].extents == (*positions[:3], 4)

@@ -114,6 +114,30 @@ def test_prototypes_of_a_tflite_have_their_number_last(side: int, suppressed: bo
         assert made.coefficients is not None and made.coefficients.shape[1] == count
 
 
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        ({"imgsz": [64]}, "imgsz=[64], which is not 2"),
+        ({"imgsz": "x"}, "imgsz='x', which is not 2"),
+        ({"names": {"a": "b"}}, "names={'a': 'b'}, which is not 1"),
+        ({"kpt_shape": [17]}, "kpt_shape=[17], which is not 2"),
+        ({"kpt_shape": "17"}, "kpt_shape=17, which is not 2"),
+    ],
+)
+def test_damaged_metadata_are_refused(entry: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidModelError) as caught:
+        Detector.of({"task": "pose", "names": NAMES, "imgsz": 64, **entry})
+    assert str(caught.value) == f"its metadata have {words} whole numbers. Export the model again."
+
+
+def test_results_of_two_pictures_are_refused() -> None:
+    with pytest.raises(InvalidModelError) as caught:
+        detector("detect").detections([np.repeat(results(0).numpy(), 2, 0)])
+    assert str(caught.value) == (
+        "its results are those of 2 pictures; boxes are read from a run on one. Export the model with batch=1."
+    )
+
+
 def test_other_metadata_are_no_detector() -> None:
     assert Detector.of({}) is None
     assert Detector.of({"task": "classify", "names": NAMES, "imgsz": [64, 64]}) is None

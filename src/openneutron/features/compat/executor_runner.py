@@ -97,7 +97,10 @@ def _runs(given: argparse.Namespace) -> Iterator[tuple[str, list[Path]]]:
     if given.dataset is not None:
         if not given.dataset.is_dir():
             raise InvalidOptionError(f"--dataset: '{given.dataset}' is not a folder.")
-        yield from ((path.name, [path]) for path in sorted(given.dataset.iterdir()))
+        paths = sorted(path for path in given.dataset.iterdir() if path.is_file())
+        if not paths:
+            raise InvalidOptionError(f"--dataset: '{given.dataset}' has no file. Each file is the input of one run.")
+        yield from ((path.name, [path]) for path in paths)
         return
     paths = [Path(name) for name in given.inputs.split(",")]
     missing = [path for path in paths if not path.exists()]

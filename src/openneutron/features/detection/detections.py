@@ -219,7 +219,8 @@ class Detector:
         """Return the detector that Ultralytics' metadata describe; None for other metadata. The metadata may be
         values or texts of values.
 
-        Raises InvalidModelError if the outputs are raw heads, from which no boxes were computed yet.
+        Raises InvalidModelError if the outputs are raw heads, from which no boxes were computed yet, and if an
+        entry has another form than Ultralytics writes.
         """
         given = {name: _value(item) for name, item in metadata.items()}
         size, names = given.get("imgsz"), given.get("names")
@@ -229,17 +230,18 @@ class Detector:
             raise InvalidModelError(
                 "its results are the raw heads of a network, which have no boxes. Compile the model without --head raw."
             )
-        height, width = (size, size) if isinstance(size, int) else map(int, size)
-        classes = names.items() if isinstance(names, Mapping) else enumerate(names)
-        points = given.get("kpt_shape")
+        height, width = _whole((size, size) if isinstance(size, int) else size, "imgsz", 2)
+        classes = names if isinstance(names, Mapping) else dict(enumerate(names))
+        numbers = _whole(classes, "names", len(classes))
+        points = _whole(given["kpt_shape"], "kpt_shape", 2) if given.get("kpt_shape") else None
         arguments = given.get("args")
         has_boxes = bool(given.get("end2end")) or (isinstance(arguments, Mapping) and bool(arguments.get("nms")))
         return cls(
             str(given["task"]),
-            {int(number): str(name) for number, name in classes},
+            dict(zip(numbers, map(str, classes.values()), strict=True)),
             height,
             width,
-            (int(points[0]), int(points[1])) if points else None,
+            (points[0], points[1]) if points else None,
             has_boxes,
             is_litert and not has_boxes,
         )
@@ -282,6 +284,10 @@ class Detector:
                 f"its metadata state the task '{self.task}' of {len(self.names)} classes, whose boxes have {width} values; its results "
                 f"are {there}. Export the model again."
             )
+        if len(flat[0]) != 1:
+            raise InvalidModelError(
+                f"its results are those of {len(flat[0])} pictures; boxes are read from a run on one. Export the model with batch=1."
+            )
         rows = flat[0][0] if self.has_boxes else flat[0][0].T
         boxes, scores, classes, others = self._found(rows, confidence, iou, most, many_labels)
         points = others.reshape(len(others), *self.points) if self.task == POSE and self.points else None
@@ -323,6 +329,19 @@ def _is_last(shape: Sequence[int], coefficients: int, is_litert: bool) -> bool:
     """Return whether the number of prototypes of masks is the last axis of their shape, as in [1, height, width,
     prototypes] of a ``.tflite``, and not the second. There is a prototype for each of a box's ``coefficients``."""
     return shape[3] == coefficients and (is_litert or shape[1] != coefficients)
+
+
+def _whole(given: Any, name: str, count: int) -> list[int]:
+    """Return the ``count`` whole numbers of an entry of the metadata. Raises InvalidModelError for any other value."""
+    try:
+        found = [int(number) for number in given]
+    except (TypeError, ValueError):
+        found = []
+    if len(found) != count:
+        raise InvalidModelError(
+            f"its metadata have {name}={given!r}, which is not {count} whole numbers. Export the model again."
+        )
+    return found
 
 
 def _value(given: Any) -> Any:
