@@ -148,7 +148,7 @@ def test_the_parameters_are_the_fields_of_a_request() -> None:
         ),
         (
             {"example_inputs": ()},
-            "example_inputs: it is for PyTorch models; 'mixed.tflite' is quantized and has its own types. Leave it out.",
+            "example_inputs: it is for PyTorch models; 'mixed.tflite' is a .tflite. Leave it out.",
         ),
         (
             {"quantization": QuantizationOptions(io_dtype="int8")},
@@ -156,7 +156,7 @@ def test_the_parameters_are_the_fields_of_a_request() -> None:
         ),
         (
             {"delegation": DelegationOptions(any_runtime=True)},
-            "any_runtime: it is for PyTorch models; 'mixed.tflite' is quantized and has its own types. Leave it out.",
+            "any_runtime: it is for PyTorch models; 'mixed.tflite' is a .tflite. Leave it out.",
         ),
         (
             {"loading": LoadingOptions(imports=["json"])},

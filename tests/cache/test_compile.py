@@ -68,10 +68,14 @@ def test_a_file_is_compiled_again_with_other_options(model: Path) -> None:
         made = first.recompile(**changes)
         fresh = openneutron.compile(model, options=CompileOptions(**changes))
         assert (made.buffer, made.report) == (fresh.buffer, fresh.report), changes
+    changes = {"target": "imx95", "converter": "driver"}
+    assert first.can_recompile(CompileOptions(**changes))
+    assert first.recompile(**changes).buffer == openneutron.compile(model, options=CompileOptions(**changes)).buffer
+    assert not first.can_recompile(CompileOptions(converter="eiq"))
     with pytest.raises(InvalidOptionError) as caught:
         first.recompile(converter="eiq")
     assert str(caught.value) == (
-        "converter: 'net.tflite' is partitioned for 'open', and 'eiq' takes other operators. Compile the file again."
+        "converter: 'net.tflite' is partitioned for 'open', and 'eiq' takes other operators. Compile the model again."
     )
 
 

@@ -37,7 +37,5 @@ def test_it_is_for_pytorch_models(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert (
         capsys.readouterr()
         .err.strip()
-        .endswith(
-            "--channels-last: it is for PyTorch models; 'model.tflite' is quantized and has its own types. Leave it out."
-        )
+        .endswith("--channels-last: it is for PyTorch models; 'model.tflite' is a .tflite. Leave it out.")
     )

@@ -122,7 +122,7 @@ def test_bad_input_is_one_clear_error(refused: Callable[..., str], openneutron: 
         ("--plot", "x.pdf"): "--plot: 'x.pdf' is no .png or .svg; nothing else is drawn.",
         ("--sram-budget", "9..3"): "--sram-budget: '9..3' ends below its beginning. Write the smaller size first.",
         ("--observer", "minmax"): (
-            "--observer: it is for PyTorch models; 'cifarnet.tflite' is quantized and has its own types. Leave it out."
+            "--observer: it is for PyTorch models; 'cifarnet.tflite' is a .tflite. Leave it out."
         ),
         ("--target", "imxrt7000"): (
             "Target `imxrt7000` is not a valid target. Must be one of `['imx943', 'imx95', 'imx952', 'imxrt700', 'mcxn54x', 'mcxn94x', 'cortex-a55', 'cortex-m33', 'cortex-m4', 'cortex-m55', 'cortex-m7', 'cortex-m85']`, or the path of a .toml file. Did you mean 'imxrt700'?"

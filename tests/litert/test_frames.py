@@ -44,7 +44,7 @@ def test_the_rewritten_file_is_one_that_litert_runs(shared_models: Path) -> None
     [
         (RESNET, {"format": "nchw"}, "input_format: nchw is for PyTorch models; a .tflite has its channels innermost. Write nhwc."),
         (KWS, {"format": "bgr"}, "input_format: bgr is for 3 channels; 'mlperf_tiny_kws_int8.tflite' has 1. Leave bgr out."),
-        (RESNET, {"normalize": "std=2"}, "normalize: it is for PyTorch models; 'mlperf_tiny_resnet8_int8.tflite' is quantized and has its own types. Leave it out."),
+        (RESNET, {"normalize": "std=2"}, "normalize: it is for PyTorch models; 'mlperf_tiny_resnet8_int8.tflite' is a .tflite. Leave it out."),
     ],
 )  # fmt: skip
 def test_what_can_not_be_a_frame(shared_models: Path, file: str, options: dict[str, str], message: str) -> None:

@@ -125,7 +125,7 @@ def test_a_recompile_for_the_other_converter_is_a_new_compile() -> None:
     with pytest.raises(InvalidOptionError) as caught:
         compiled(whole=True).recompile(converter="eiq")
     assert str(caught.value) == (
-        "converter: 'model' is quantized and partitioned for 'open', and 'eiq' takes other operators. Compile the model again."
+        "converter: 'model' is partitioned for 'open', and 'eiq' takes other operators. Compile the model again."
     )
 
 

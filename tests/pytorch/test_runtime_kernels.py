@@ -163,7 +163,7 @@ def test_an_option_for_pytorch_models(
     (tmp_path / "x.tflite").write_bytes(int16_file(0.1))
     assert main(["compile", "x.tflite", "--any-runtime"]) == 2
     assert capsys.readouterr().err == (
-        "error: --any-runtime: it is for PyTorch models; 'x.tflite' is quantized and has its own types. Leave it out.\n"
+        "error: --any-runtime: it is for PyTorch models; 'x.tflite' is a .tflite. Leave it out.\n"
     )
     for option in ("--trust", "--import=os"):
         assert main(["compile", "x.tflite", option]) == 2

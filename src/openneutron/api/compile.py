@@ -254,9 +254,8 @@ def check_for_tflite(
         given += [option for option in request.inputs.given if option != "input_format"]
     for option in given:
         if option not in OF_FLOAT_FILES:
-            own = "is a .tflite" if is_float else "is quantized and has its own types"
             raise InvalidOptionError(
-                f"{spelled(option)}: it is for PyTorch models; '{request.name}' {own}. Leave it out."
+                f"{spelled(option)}: it is for PyTorch models; '{request.name}' is a .tflite. Leave it out."
             )
         if not is_float:
             raise InvalidOptionError(

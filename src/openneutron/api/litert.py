@@ -111,9 +111,13 @@ class CompiledLiteRTModel(CompiledResult):
         return of_compiled_file(self._recompiled(with_changes(self.compiled.options, changes, "figures")))
 
     def _recompiled(self, options: CompileOptions) -> CompiledFile:
-        check_for_tflite(Request(model=self.name, options=options), {})
-        check_partitions(self.compiled.options, options, self.graphs, self.compiled.partitioning.on_cpu)
+        self._check_same(options)
         return self.compiled.recompiled(options)
+
+    def _check_same(self, options: CompileOptions) -> None:
+        check_for_tflite(Request(model=self.name, options=options), {})
+        before, on_cpu = self.compiled.options, self.compiled.partitioning.on_cpu
+        check_partitions(self.name, before, options, self.graphs, on_cpu)
 
     def run(self, *inputs: Any) -> tuple[np.ndarray, ...]:
         """Run the model. Delegated operators run on the simulated NPU, the others in LiteRT's reference kernels.

@@ -484,21 +484,6 @@ class CompiledModel(CompiledResult):
                 buffer = self.frame.to_bytes([part.payload for part in made.parts], specs)
         return replace(made, buffer=buffer, timings=clock.timings)
 
-    def can_recompile(self, options: CompileOptions) -> bool:
-        """Return whether ``recompile`` accepts the options.
-
-        Args:
-            options: The options of a compile.
-
-        Returns:
-            Whether a compile with these options has the same operators in its programs, and the same kernels for the others.
-        """
-        try:
-            self._check_same(options)
-        except InvalidOptionError:
-            return False
-        return True
-
     def _figures(self, changes: Mapping[str, Any]) -> Summary:
         with suppressed(), older_objects_kept():
             made, _ = self._recompiled(with_changes(self.options, changes, "figures"))
@@ -522,7 +507,7 @@ class CompiledModel(CompiledResult):
 
     def _check_same(self, options: CompileOptions) -> None:
         found, before = self.delegation, self.options
-        check_partitions(before, options, self.graphs, found.on_cpu)
+        check_partitions(self.name, before, options, self.graphs, found.on_cpu)
         rules = [item.rule for item in found.on_cpu if item.computes]
         check_recompile(self.name, before, options, self.types, bool(rules), found.has_islands, COST in rules)
 

@@ -371,12 +371,6 @@ class CompileOptions:
         """Return whether programs that are compiled with these options take int16 activations."""
         return targets.takes_int16(targets.get(self.target), self.makes_host_calls)
 
-    def has_same_partitions(self, other: CompileOptions) -> bool:
-        """Return whether a compile with ``other`` options puts the same operators of a model into programs, and
-        computes the others with the same kernels. Operators that ``cut_by_cost`` leaves to the CPU are not
-        considered."""
-        return (self.takes_int16, self.cpu_kernels) == (other.takes_int16, other.cpu_kernels)
-
     @property
     def place(self) -> str:
         """Return the place of inputs and outputs in a program: ``arena`` where ``io_place`` is None."""

@@ -63,14 +63,8 @@ class CompiledFile:
     def recompiled(self, options: CompileOptions) -> CompiledFile:
         """Return the file compiled with other options. All calls share the results of the compiler's first stages.
 
-        A search begins with the results of earlier searches. Raises InvalidOptionError for another converter, and the errors of
-        ``compile_file``.
+        A search begins with the results of earlier searches. Raises the errors of ``compile_file``.
         """
-        if options.converter != self.options.converter:
-            raise InvalidOptionError(
-                f"converter: '{self.name}' is partitioned for '{self.options.converter}', and '{options.converter}' takes other "
-                "operators. Compile the file again."
-            )
         if options.converter == EIQ:
             return replace(self, options=options, converted=_converted(self.partitioning, options))
         if not self._prepared:
