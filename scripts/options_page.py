@@ -34,9 +34,9 @@ Each group of options is one immutable object. `CompileOptions` is the compiler'
 counts in KiB. A field is declared once, in `openneutron/options/__init__.py`, with its check, its help and the rule for its flag; the command
 line, `extra_flags` and the entry in ExecuTorch's compile spec follow from the declaration.
 
-`compile` takes neither a dict in place of an object nor `target=` and `sram_budget=` beside it. An option has one spelling, which
-editors complete and type checkers check, and an object made for one compile serves the next one and the export recipe. A
-keyword of an object that is passed to `compile` itself is an error that names the object:
+In place of an object `compile` also takes a dict of its fields, `options={"sram_budget": 65536}`, which is checked in the same way. Editors
+complete and type checkers check the objects alone, and an object made for one compile serves the next one and the export recipe.
+`compile` takes no field of an object as a keyword of its own. Such a keyword is an error that names the object:
 
 ```
 TypeError: compile() got an unexpected keyword argument 'sram_budget'. Pass options=CompileOptions(sram_budget=...).

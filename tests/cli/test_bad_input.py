@@ -53,6 +53,23 @@ def test_a_model_that_is_none(refused: Refused, given: str, message: str) -> Non
     assert refused("explain", given) == message
 
 
+def test_a_folder_and_code_in_the_place_of_a_file(refused: Refused, folder: Path) -> None:
+    (folder / "album").mkdir()
+    assert refused("compile", "album") == f"'album' is no model: MODEL is {FORMS}."
+    for command in ("run", "profile", "disasm", "doctor"):
+        assert refused(command, "net.py:net") == (
+            "'net.py:net' names a function of a model; a file is needed here. Compile it first: openneutron compile net.py:net."
+        )
+
+
+def test_an_unknown_choice_is_named_in_our_words(openneutron: Command) -> None:
+    ended = openneutron("compile", "mixed.tflite", "--io-dtype", "int18")
+    assert ended.code == 2
+    assert ended.err.splitlines()[-1] == (
+        "Error: Invalid value for '--io-dtype': 'int18' is unknown; there are float32, int8, int16. Did you mean 'int8' or 'int16'?"
+    )
+
+
 def test_a_folder_of_transformers(refused: Refused, folder: Path) -> None:
     (folder / "llama").mkdir()
     (folder / "llama" / "config.json").write_text("{}")

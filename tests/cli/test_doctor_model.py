@@ -158,6 +158,19 @@ def test_damage_is_an_error_and_no_raw_exception(tmp_path: Path) -> None:
                 assert path.name in str(error)
 
 
+@pytest.mark.parametrize("facts", [False, True])
+def test_the_next_command_of_a_compiled_file_works(openneutron: Command, tmp_path: Path, facts: bool) -> None:
+    path = tmp_path / "mixed.tflite"
+    path.write_bytes(mixed_file())
+    openneutron(
+        "compile", str(path), "-q", "-o", str(made := tmp_path / "made.tflite"), *(["--facts"] if facts else [])
+    )
+    suggested = json.loads(openneutron("doctor", str(made), "--json").out)["model"]["try"]
+    assert suggested == (f"openneutron report {made}" if facts else f"openneutron run {made} --random 0")
+    words = suggested.split()[1:] + (["-o", str(tmp_path / "report.html"), "--no-pareto"] if facts else [])
+    assert openneutron(*words).code == 0
+
+
 def test_the_command_prints_it_and_imports_no_torch(openneutron: Command, tmp_path: Path) -> None:
     path = saved(tmp_path, small_network())
     ended = openneutron("doctor", str(path))

@@ -102,7 +102,8 @@ def test_unusable_inputs_and_outputs_are_refused(
         (("none.pte",), "'none.pte' does not exist."),
         (
             ("mixed_neutron.tflite",),
-            "'mixed_neutron.tflite': it is compiled already: operator 1 is a NeutronGraph. Compile the file it was made from.",
+            "'mixed_neutron.tflite': it was saved without the facts of its compile, which a report shows. Compile the model with --facts "
+            "(program.save(path, facts=True)), or make the report of the model itself.",
         ),
     ):
         assert refused("report", *arguments) == message

@@ -147,6 +147,8 @@ def test_bad_input_is_refused_before_anything_runs(
     other.write_text(json.dumps(document))
     (tmp_path / "other.pte").write_bytes(pte_file(False))
     model, words = str(folder / "model.pte"), str(folder / "tokenizer.json")
+    (alone := tmp_path / "alone" / "model.pte").parent.mkdir()
+    alone.write_bytes(Path(model).read_bytes())
     vocabulary = Tokenizer.read(Path(words)).vocabulary
     long = len(Tokenizer.read(Path(words)).encode(PROMPT * 9))
     for arguments, message in (
@@ -169,6 +171,10 @@ def test_bad_input_is_refused_before_anything_runs(
             [str(tmp_path / "other.pte"), "--prompt", "a", "--tokenizer", words],
             "'other.pte' is no language model of this compiler: it has no method 'get_max_seq_len'. "
             "Make one with openneutron.llm.export.",
+        ),
+        (
+            [str(alone), "--prompt", "a"],
+            f"--tokenizer: there is no tokenizer.json beside '{alone}'. Give the model's own with --tokenizer.",
         ),
         ([model, "--prompt", "a", "--top-p", "2"], "top-p: it is 2; it is a number above 0, and at most 1."),
         ([model, "--prompt", "a", "--system", "b"], "--system: it is a part of a chat. Give --chat too."),

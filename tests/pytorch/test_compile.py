@@ -203,6 +203,11 @@ class DataDependent(nn.Module):
         return x if x.sum() > 0 else -x
 
 
+class Three(nn.Module):
+    def forward(self, x: torch.Tensor) -> int:
+        return 3
+
+
 REFUSED: tuple[tuple[str, dict[str, Any], type[OpenNeutronError], str], ...] = (
     (
         "no calibration",
@@ -258,7 +263,72 @@ REFUSED: tuple[tuple[str, dict[str, Any], type[OpenNeutronError], str], ...] = (
         "no model",
         {"model": 3},
         InvalidModelError,
-        "'small' is a int; a torch.nn.Module or an ExportedProgram is needed.",
+        "'small' is of type int; a torch.nn.Module or an ExportedProgram is needed.",
+    ),
+    (
+        "a class",
+        {"model": nn.ReLU},
+        InvalidModelError,
+        "'small' is the class ReLU; a torch.nn.Module or an ExportedProgram is needed. Pass an object of the class: ReLU(...).",
+    ),
+    (
+        "weights",
+        {"model": {"weight": torch.zeros(2, 2)}},
+        InvalidModelError,
+        "'small' is a state_dict; a torch.nn.Module or an ExportedProgram is needed. Load it into its module with load_state_dict, and "
+        "pass the module.",
+    ),
+    (
+        "a function",
+        {"model": torch.relu},
+        InvalidModelError,
+        "'small' is a function; a torch.nn.Module or an ExportedProgram is needed. Pass the module that it returns, or one whose forward "
+        "calls it.",
+    ),
+    (
+        "a lazy layer",
+        {"model": nn.LazyConv2d(8, 3)},
+        InvalidModelError,
+        "'small': 'weight' has no shape before the first run of its lazy module. Run the model once in front of the compile: "
+        "model(*example).",
+    ),
+    (
+        "weights without values",
+        {"model": nn.BatchNorm2d(8, device="meta")},
+        InvalidModelError,
+        "'small': 'weight' is on the device 'meta', which holds no values. Load the weights first: model.load_state_dict(weights, "
+        "assign=True).",
+    ),
+    (
+        "a sparse input",
+        {"example_inputs": (EXAMPLE[0].to_sparse(),)},
+        InvalidOptionError,
+        "'small': its example input 0 is a tensor of the layout torch.sparse_coo. Pass tensor.to_dense().",
+    ),
+    (
+        "a quantized input",
+        {"example_inputs": (torch.quantize_per_tensor(EXAMPLE[0], 0.1, 0, torch.qint8),)},
+        InvalidOptionError,
+        "'small': its example input 0 is a quantized tensor of PyTorch. Pass tensor.dequantize(); a compile quantizes inputs itself.",
+    ),
+    (
+        "a batch of none",
+        {"example_inputs": (EXAMPLE[0][:0],)},
+        InvalidOptionError,
+        "'small': its example input 0 has the shape [0, 8, 12, 12], without elements. Pass a batch of 1 or more.",
+    ),
+    (
+        "a shape for a tensor",
+        {"example_inputs": (1, 8, 12, 12)},
+        InvalidOptionError,
+        "'small': its example inputs are the numbers 1, 8, 12, 12. Pass tensors; for a tensor of this shape: "
+        "(torch.zeros(1, 8, 12, 12),).",
+    ),
+    (
+        "no tensor among the results",
+        {"model": Three()},
+        InvalidModelError,
+        "'small' returns 3 and no tensor: a program computes one at least. Return the tensors that it computes.",
     ),
     (
         "no inputs",
@@ -397,10 +467,12 @@ def test_a_budget_that_is_too_small_says_what_would_do() -> None:
 
 def test_inputs_of_a_run_are_checked() -> None:
     program = openneutron.compile(whole(), EXAMPLE, calibration=[EXAMPLE], name="whole")
-    with pytest.raises(InvalidOptionError, match=r"^'whole' takes nothing by keyword; there are 'mask'\.$"):
+    with pytest.raises(
+        InvalidOptionError, match=r"^'whole' takes nothing by keyword, and was given 'mask'\. Call run\(\.\.\.\)\.$"
+    ):
         program.run(*EXAMPLE, mask=None)
     for inputs, message in (
-        ((), "'whole' takes 1 inputs; there are 0."),
+        ((), "'whole' takes 1 input; 0 given. Pass each as an argument of its own."),
         (
             (EXAMPLE[0][:, :4],),
             "'whole': input 0 is torch.float32 [1, 4, 12, 12]; it takes torch.float32 [1, 8, 12, 12].",
@@ -410,6 +482,11 @@ def test_inputs_of_a_run_are_checked() -> None:
         with pytest.raises(InvalidOptionError) as caught:
             program.run(*inputs)
         assert str(caught.value) == message
+    with pytest.warns(OpenNeutronWarning) as warned:
+        program.run(EXAMPLE[0].clone().fill_(float("nan")))
+    assert [str(item.message) for item in warned] == [
+        "'whole': input 0 has NaN, for which int8 has no value; the results mean nothing. Repair the input."
+    ]
 
 
 def test_a_file_that_can_not_be_written_leaves_nothing(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from openneutron.api.pytorch import analyse
-from openneutron.errors import InvalidModelError, InvalidOptionError
+from openneutron.errors import DriverError, InvalidModelError, InvalidOptionError
 from openneutron.features.run.command import INDICES, open_pte, random_array
 from openneutron.options import DelegationOptions
 from openneutron.pytorch.run.runner import Runner
@@ -59,6 +59,19 @@ def test_indices_are_bounded_by_the_tables_they_are_for(tmp_path: Path) -> None:
     indices, _ = open_pte(tmp_path / "looked.pte").inputs
     drawn = random_array(np.random.default_rng(0), indices.dtype, (100,), indices.below)
     assert drawn.dtype == np.int64 and set(drawn.tolist()) == {0, 1, 2}
+
+
+def test_an_index_outside_of_a_table_is_the_drivers_error() -> None:
+    program = analyse(
+        nn.Embedding(16, 8).eval(), (torch.tensor([[1, 2]]),), calibration=[(torch.tensor([[1, 2]]),)], name="words"
+    )
+    with pytest.raises(DriverError) as caught:
+        program.run(torch.tensor([[1, 16]]))
+    assert caught.value.code == 0x1123
+    assert str(caught.value) == (
+        "'words': run: the driver says that an index that was given or computed is outside the tensor that it takes values from; error "
+        "0x1123."
+    )
 
 
 def test_integers_that_nothing_bounds_are_small() -> None:

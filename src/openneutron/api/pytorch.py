@@ -597,11 +597,15 @@ class CompiledModel(CompiledResult):
         Raises:
             InvalidOptionError: The arguments are not those of the model.
             InvalidModelError: ExecuTorch can't run an operator on the CPU.
+            DriverError: The driver ends the run, for example because an index has no row in its table.
             MissingToolError: The delegate can't be built on this machine.
         """
         if set(kwargs) != set(self.keywords):
             wanted, there = (", ".join(map(repr, names)) or "nothing" for names in (self.keywords, kwargs))
-            raise InvalidOptionError(f"'{self.name}' takes {wanted} by keyword; there are {there}.")
+            names = ", ".join(("...", *(f"{name}=..." for name in self.keywords)))
+            raise InvalidOptionError(
+                f"'{self.name}' takes {wanted} by keyword, and was given {there}. Call run({names})."
+            )
         return self._runner.run(pytree.tree_leaves((args, [kwargs[key] for key in self.keywords])))
 
     def reset(self) -> None:

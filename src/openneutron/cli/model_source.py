@@ -12,18 +12,7 @@ from typing import TypeGuard
 
 from openneutron.device.data.python_function import PythonFunction
 from openneutron.device.files import content, existing, nearest, obstacle
-from openneutron.device.forms import (
-    LITERT,
-    MODELS,
-    SAVED_MODEL,
-    TRANSFORMERS,
-    Form,
-    Kind,
-    form_of,
-    listed,
-    model_form,
-    of_content,
-)
+from openneutron.device.forms import LITERT, MODELS, SAVED_MODEL, Form, Kind, form_of, listed, model_form, of_content
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.options import DataOptions, LoadingOptions, changed
 
@@ -150,14 +139,14 @@ def parse(model: str, compiled: bool = False) -> ModelSource:
         )
     form = form_of(path)
     words = f"a built-in name, file.py:function, or a {listed(MODELS)} file"
-    if form is None and not path.suffix and path.name == model and not (path / TRANSFORMERS).is_file():
+    if form is None and not path.suffix and path.name == model and (model in BUILT_IN or not path.exists()):
         return BuiltInModel(model)
-    if form is not None and compiled and _is_compiled(form, path):
+    if form is not None and compiled and is_compiled(form, path):
         return ModelFile(existing(model), form, is_compiled=True)
     return ModelFile(path, model_form(path, "MODEL", words, on_command_line=True))
 
 
-def _is_compiled(form: Form, path: Path) -> bool:
+def is_compiled(form: Form, path: Path) -> bool:
     """Return whether a file is compiled: a ``.pte``, or a ``.tflite`` with NeutronGraphs."""
     return form.kind is Kind.COMPILED or (
         form.kind is Kind.LITERT and form is not SAVED_MODEL and NEUTRON_GRAPH in content(existing(str(path)))

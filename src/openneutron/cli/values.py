@@ -15,6 +15,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin
 
+import typer
+
+from openneutron.device.files import nearest
+
 
 def without_conversions(command: Any) -> None:
     """Let the parameters of a command, and of a group's commands, take simple values without a conversion. Other
@@ -68,7 +72,13 @@ def _value(
     texts = value if several else [value]
     if read is None or not texts or not all(isinstance(text, str) for text in texts):
         return convert(context, value)
-    if isinstance(read, type) and issubclass(read, Enum) and not set(texts) <= {choice.value for choice in read}:
-        return convert(context, value)
+    if isinstance(read, type) and issubclass(read, Enum):
+        choices = [choice.value for choice in read]
+        for text in texts:
+            if text not in choices:
+                listed = ", ".join(map(str, choices))
+                raise typer.BadParameter(
+                    f"'{text}' is unknown; there are {listed}.{nearest(text, choices)}", ctx=context, param=item
+                )
     values = [read(text) for text in texts]
     return values if several else values[0]

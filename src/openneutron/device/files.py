@@ -51,6 +51,11 @@ def existing(name: str) -> Path:
         return path
     if problem != ABSENT:
         raise InvalidModelError(f"'{name}' {problem}; a file is needed here.")
+    code, colon, function = name.rpartition(":")
+    if colon and function.isidentifier() and code.endswith(".py"):
+        raise InvalidModelError(
+            f"'{name}' names a function of a model; a file is needed here. Compile it first: openneutron compile {name}."
+        )
     folder = path.parent
     if obstacle(folder) != FOLDER:
         raise InvalidModelError(f"'{name}' does not exist: there is no folder '{folder}'.")

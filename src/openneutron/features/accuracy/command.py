@@ -116,7 +116,8 @@ def _repair(
     written = str(path) if has_file else None
     output.show(repair_table(report), "accuracy", {**report.to_dict(), "file": written}, as_json)
     if not quiet and has_file:
-        output.note(f"{path} has the measures: openneutron compile {asked.source} --quantization {path}")
+        held = "has the measures" if report.chosen else "holds no measure, as none is needed"
+        output.note(f"{path} {held}: openneutron compile {asked.source} --quantization {path}")
     if not report.complete:
         raise KeyboardInterrupt
     if report.shortfall is not None:

@@ -291,5 +291,6 @@ def repair_table(report: RepairReport) -> RenderableType:
     parts: list[RenderableType] = [Text(title, "bold")]
     if report.chosen:
         parts += [table, whole]
-    parts.append(f"{report.tried} sets of measures were tried{'' if report.complete else ' until the interrupt'}.")
+    tried = "1 set of measures was tried" if report.tried == 1 else f"{report.tried} sets of measures were tried"
+    parts.append(f"{tried}{'' if report.complete else ' until the interrupt'}.")
     return Group(*parts)

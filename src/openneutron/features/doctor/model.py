@@ -134,7 +134,7 @@ def _litert(path: Path, _: Form) -> Description:
         plan = AS_IT_IS
     if found[OPERATOR_NAME]:
         what, plan = "LiteRT, compiled for the NPU", "It is compiled already."
-        command = "openneutron report {}"
+        command = _next_command(path)
     notes = []
     with suppress(OSError, zipfile.BadZipFile), zipfile.ZipFile(path) as archive:  # behind the file's flatbuffer
         notes.append(f"It carries {', '.join(archive.namelist())}, which stays in what a compile writes.")
@@ -394,6 +394,13 @@ def _safetensors(path: Path, _: Form) -> Description:
     )
 
 
+def _next_command(path: Path) -> str:
+    """Return the suggested command for a compiled file: its report where it was saved with the facts of its compile, otherwise a run."""
+    from openneutron.features.report.page.data import has_facts
+
+    return "openneutron report {}" if has_facts(path.read_bytes()) else "openneutron run {} --random 0"
+
+
 def _executorch(path: Path, _: Form) -> Description:
     methods = pte.methods(path.read_bytes(), path.name)
     delegates = Counter(f"delegate {delegate.backend}" for method in methods for delegate in method.delegates)
@@ -409,7 +416,7 @@ def _executorch(path: Path, _: Form) -> Description:
         plan="It is compiled already."
         if runs
         else f"It is compiled already, and has no {pte.BACKEND_ID} delegate. Compile the model that it was made from.",
-        command="openneutron report {}" if runs else "",
+        command=_next_command(path) if runs else "",
     )
 
 

@@ -21,6 +21,7 @@ from openneutron.errors import InvalidOptionError
 from openneutron.features.report.table import number_text, plural
 from openneutron.language.generation import TOKENIZER, Sampling, TextStream, Tokenizer, chat, heard, pieces, tokens
 from openneutron.language.model import LanguageModel
+from openneutron.language.model import found as interface_and_program
 from openneutron.language.sound import HERTZ, Encoder, read_wav
 from openneutron.language.times import modelled
 
@@ -120,7 +121,7 @@ def generate(
             "--chat: it writes a user's message for a language model. Give the message with --prompt, and no --audio."
         )
     path = existing(file)
-    place = path.with_name(TOKENIZER) if tokenizer is None else tokenizer
+    place = _beside(path) if tokenizer is None else tokenizer
     sampling = Sampling(temperature, top_p, seed)
     with suppressed():
         words = Tokenizer.read(place)
@@ -162,6 +163,18 @@ def generate(
                 output.detail(words_about_chip)
     if interrupt is not None:
         raise interrupt
+
+
+def _beside(path: Path) -> Path:
+    """Return the tokenizer beside a model. Raises InvalidOptionError where there is none, and InvalidModelError where the file is no
+    language model, which needs none."""
+    place = path.with_name(TOKENIZER)
+    if not place.is_file():
+        interface_and_program(content(path), path.name)
+        raise InvalidOptionError(
+            f"--tokenizer: there is no {TOKENIZER} beside '{path}'. Give the model's own with --tokenizer."
+        )
+    return place
 
 
 def _check_kind(model: LanguageModel, has_sound: bool, has_prompt: bool) -> None:

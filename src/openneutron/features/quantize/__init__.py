@@ -38,8 +38,9 @@ SUFFIXES = (".pt2", ".tflite", ".onnx")
 def check_suffix(suffix: str, subject: str = "suffix") -> None:
     """Raise InvalidOptionError for a suffix that a quantized model's file does not have. ``subject`` begins the message."""
     if suffix not in SUFFIXES:
+        found = f"'{suffix}' is another suffix" if suffix else "this name has no suffix"
         raise InvalidOptionError(
-            f"{subject}: a quantized model's file is a .pt2, .tflite or .onnx; '{suffix}' is another suffix. Choose one of these."
+            f"{subject}: a quantized model's file is a .pt2, .tflite or .onnx; {found}. Choose one of these."
         )
 
 

@@ -15,7 +15,7 @@ from rich.text import Text
 from openneutron import targets
 from openneutron.cli import output
 from openneutron.cli.compile import compiled
-from openneutron.cli.model_source import ModelFile
+from openneutron.cli.model_source import ModelFile, is_compiled
 from openneutron.cli.options import OF_CONVERTERS, AskedModel, GivenModel, takes_a_model
 from openneutron.compiler.rewrite.passes import explained
 from openneutron.device import files
@@ -205,12 +205,11 @@ def _data(asked: AskedModel, with_pareto: bool, steps: output.Steps) -> ReportDa
     """Return the report data of one argument. A report, a ``.pte`` and a ``.tflite`` with facts have the data inside.
     Any other model is compiled here; ``with_pareto`` then adds the search for memory against latency."""
     from openneutron.api.reporting import data_of, stored_data
-    from openneutron.features.report.page.data import has_facts
 
     name = asked.name
     path = Path(name)
     form = form_of(path)
-    if path.suffix in PAGES or form is PTE or (form is LITERT and has_facts(files.existing(name).read_bytes())):
+    if path.suffix in PAGES or (form is not None and is_compiled(form, path)):
         return stored_data(files.existing(name))
     model, _ = compiled(asked.given(), steps, for_figures=True)
     with measured(steps):

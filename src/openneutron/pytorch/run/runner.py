@@ -22,7 +22,8 @@ from executorch.exir.schema import Tensor as TensorSchema
 from executorch.exir.tensor import enum_to_scalar_map
 from executorch.runtime import Runtime
 
-from openneutron.errors import InvalidModelError, InvalidOptionError, OpenNeutronError
+from openneutron.device.simulator import require
+from openneutron.errors import InvalidModelError, InvalidOptionError, OpenNeutronError, warn
 from openneutron.pytorch.run import delegate
 
 METHOD = "forward"
@@ -32,6 +33,9 @@ _NUMBERS = ("int_val", "double_val", "bool_val")
 
 RECOMPILE = "Compile the model again, for the backends that are here."
 OTHER_RUNTIME = "Replace the operator in the model, or run the file where such a kernel is linked."
+QUANTIZE = "quantized_decomposed::quantize_per_tensor"
+RUN_FAILED = re.compile(r"NeutronBackend: the run failed with 0x([0-9a-f]+)")
+"""The delegate's line about an error of the driver in a run (runtime/delegate/neutron_backend.cpp)."""
 ON_CPU = "Change the operator that it refuses; `openneutron explain` lists those that stay on the CPU."
 
 
@@ -62,6 +66,17 @@ def _tables(plan: Any) -> dict[int, int]:
     return found
 
 
+def _quantized(plan: Any) -> set[int]:
+    """Return the places of the inputs that an operator of the plan quantizes."""
+    calls = [instruction.instr_args for chain in plan.chains for instruction in chain.instructions]
+    read = {
+        call.args[0]
+        for call in calls
+        if isinstance(call, KernelCall) and plan.operators[call.op_index].name == QUANTIZE
+    }
+    return {place for place, index in enumerate(plan.inputs) if index in read}
+
+
 class Runner:
     """A loaded program. With ``traced``, its runs record events for ``etdump``.
 
@@ -72,7 +87,7 @@ class Runner:
     def __init__(self, name: str, buffer: bytes, traced: bool = False) -> None:
         delegate.load()
         self._name = name
-        with _executorch(f"'{name}': ExecuTorch can't load it", RECOMPILE):
+        with _executorch(f"'{name}'", "load", RECOMPILE):
             self._program: Any = Runtime.get().load_program(buffer, enable_etdump=traced)
             names = self._program.method_names
             if METHOD not in names:
@@ -83,6 +98,7 @@ class Runner:
         plan = _plan(name, buffer)
         self._inputs = [plan.values[index].val for index in plan.inputs]
         self._tables = _tables(plan)
+        self._quantized = _quantized(plan)
         self._places = [
             place for place, value in zip(plan.inputs, self._inputs, strict=True) if isinstance(value, TensorSchema)
         ]
@@ -115,17 +131,20 @@ class Runner:
         NumPy arrays become tensors, and floats of other types become float32. Numbers and None among the inputs are
         part of the program: ``inputs`` has all inputs, or the tensors only.
 
-        Raise InvalidOptionError where the inputs do not match those of the program, and InvalidModelError where the
-        run fails.
+        Raise InvalidOptionError where the inputs do not match those of the program, DriverError where the driver ends the run, and
+        InvalidModelError where ExecuTorch does.
         """
         inputs = [torch.from_numpy(item.copy()) if isinstance(item, np.ndarray) else item for item in inputs]
         if len(inputs) == len(self._tensors) and all(isinstance(item, torch.Tensor) for item in inputs):
             rest = iter(inputs)
             inputs = [next(rest) if isinstance(value, TensorSchema) else _number(value) for value in self._inputs]
         elif len(inputs) != len(self._inputs):
-            raise InvalidOptionError(f"'{self._name}' takes {len(self._inputs)} inputs; there are {len(inputs)}.")
+            most = len(self._inputs)
+            raise InvalidOptionError(
+                f"'{self._name}' takes {most} {'input' if most == 1 else 'inputs'}; {len(inputs)} given. Pass each as an argument of its own."
+            )
         given = [self._fitted(place, item) for place, item in enumerate(inputs)]
-        with _executorch(f"'{self._name}': ExecuTorch can't run it", ON_CPU):
+        with _executorch(f"'{self._name}'", "run", ON_CPU):
             outputs = self._method.execute(given)
         return tuple(item.clone() if isinstance(item, torch.Tensor) else item for item in outputs)
 
@@ -149,6 +168,10 @@ class Runner:
             most = "at most " if free else ""
             raise InvalidOptionError(
                 f"'{self._name}': input {place} is {is_what}; it takes {dtype} {most}{list(shape)}."
+            )
+        if place in self._quantized and bool(item.isnan().any()):
+            warn(
+                f"'{self._name}': input {place} has NaN, for which int8 has no value; the results mean nothing. Repair the input."
             )
         if tuple(wanted.dim_order) == (0, 2, 3, 1):
             return item.contiguous(memory_format=torch.channels_last)
@@ -176,8 +199,9 @@ def _number(value: Any) -> Any:
 
 
 @contextmanager
-def _executorch(subject: str, suggestion: str) -> Iterator[None]:
-    """Raise a RuntimeError of ExecuTorch as an InvalidModelError, with the first line that ExecuTorch logged.
+def _executorch(subject: str, step: str, suggestion: str) -> Iterator[None]:
+    """Raise a RuntimeError of ExecuTorch as an InvalidModelError, with the first line that ExecuTorch logged. An error of a run
+    that the driver reports, such as an index outside its tensor, is raised as a DriverError.
 
     All output on stderr is kept away from the terminal: the bindings write to Python's stderr, and the libraries to that of the process.
     No other thread should write to stderr meanwhile.
@@ -195,10 +219,12 @@ def _executorch(subject: str, suggestion: str) -> Iterator[None]:
             except RuntimeError as error:
                 said.seek(0)
                 log = written.getvalue() + said.read().decode(errors="replace")
+                if fault := RUN_FAILED.search(log):
+                    require(f"{subject}: run", int(fault[1], 16))
                 words = _words(error, log)
                 if kernel := re.search(r"kernel '([^']+)' not found", words):
                     words, suggestion = f"its runtime has no kernel '{kernel[1]}'.", OTHER_RUNTIME
-                raise InvalidModelError(f"{subject}: {words} {suggestion}") from error
+                raise InvalidModelError(f"{subject}: ExecuTorch can't {step} it: {words} {suggestion}") from error
             finally:
                 os.dup2(kept, 2)
     finally:

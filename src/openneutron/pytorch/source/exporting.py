@@ -10,6 +10,7 @@ import copy
 import dataclasses
 import functools
 import importlib.util
+import inspect
 import io
 import linecache
 import logging
@@ -43,6 +44,7 @@ from torch.export.graph_signature import (
 from torch.fx import Graph, GraphModule, Interpreter, Node
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.fx.node import map_arg
+from torch.nn.parameter import is_lazy
 from torch.utils import _pytree as pytree
 
 from openneutron.device import forms
@@ -126,13 +128,33 @@ def example(inputs: Any, keywords: Mapping[str, Any] | None, name: str) -> Model
             for leaf in found.leaves
         ]
     )
+    tensors = [leaf for leaf in found.leaves if isinstance(leaf, torch.Tensor)]
+    has_values = any(tensor.layout is not torch.strided or tensor.numel() for tensor in tensors)
     for place, leaf in enumerate(found.leaves):
         if not isinstance(leaf, (torch.Tensor, *CONSTANTS)):
             raise InvalidOptionError(
                 f"'{name}': its example input {place} is a {type(leaf).__name__}; tensors, numbers, strings and None are what "
                 "can be passed to a program, alone or in tuples, lists and dicts."
             )
+        if isinstance(leaf, torch.Tensor) and (leaf.layout is not torch.strided or leaf.is_quantized or not has_values):
+            raise InvalidOptionError(f"'{name}': its example input {place} {_obstacle(leaf)}.")
+    if found.leaves and all(type(leaf) is int for leaf in found.leaves) and not found.kwargs:
+        raise InvalidOptionError(
+            f"'{name}': its example inputs are the numbers {', '.join(map(str, found.leaves))}. Pass tensors; for a tensor of this "
+            f"shape: (torch.zeros({', '.join(map(str, found.leaves))}),)."
+        )
     return found
+
+
+def _obstacle(tensor: torch.Tensor) -> str:
+    """Return the reason why a tensor that is sparse, nested, quantized or empty can't be an input, and a suggestion."""
+    if tensor.is_nested:
+        return "is a nested tensor. Pass a tensor of one shape, such as tensor.to_padded_tensor(0)"
+    if tensor.layout is not torch.strided:
+        return f"is a tensor of the layout {tensor.layout}. Pass tensor.to_dense()"
+    if tensor.is_quantized:
+        return "is a quantized tensor of PyTorch. Pass tensor.dequantize(); a compile quantizes inputs itself"
+    return f"has the shape {list(tensor.shape)}, without elements. Pass a batch of 1 or more"
 
 
 class Staged(nn.Module):
@@ -208,9 +230,7 @@ def aten_graph(request: Request) -> AtenGraph:
     model, name, channels_last = request.model, request.name, request.quantization.channels_last
     inputs, keywords = request.example_inputs, request.example_kwargs
     if not isinstance(model, (nn.Module, ExportedProgram)):
-        raise InvalidModelError(
-            f"'{name}' is a {type(model).__name__}; a torch.nn.Module or an ExportedProgram is needed."
-        )
+        raise InvalidModelError(_no_model(model, name))
     if isinstance(model, ExportedProgram) and inputs is None and not keywords and model.example_inputs is not None:
         inputs, keywords = model.example_inputs
     if inputs is None and not keywords:
@@ -347,13 +367,18 @@ def _check_dialect(program: ExportedProgram, name: str) -> None:
 
 
 def _check_results(program: ExportedProgram, name: str) -> None:
-    """Raise InvalidModelError for a program without results, or with a result that is a number from a tensor.
-
-    ExecuTorch can't return such a number.
+    """Raise InvalidModelError for a program without a tensor among its results, or with a result that is a number from a
+    tensor. ExecuTorch can't return such a number.
     """
-    if all(item is None for item in program.graph.output_node().args[0]):
+    results = program.graph.output_node().args[0]
+    if all(item is None for item in results):
         raise InvalidModelError(
             f"'{name}' returns no value: a program has one at least. Return the tensors that it computes."
+        )
+    if not any(isinstance(item, Node) for item in results):
+        found = ", ".join(map(repr, results))
+        raise InvalidModelError(
+            f"'{name}' returns {found} and no tensor: a program computes one at least. Return the tensors that it computes."
         )
     for place, node in enumerate(program.graph.output_node().args[0]):
         value = node.meta.get("val") if isinstance(node, Node) else None
@@ -506,8 +531,21 @@ PREPARED = ("torch.ao.quantization.", "torchao.quantization.")
 FLOAT_MODEL = "Pass the float model with calibration=[...], or an ExportedProgram that NeutronQuantizer and convert_pt2e quantized"
 
 
+def _no_model(model: object, name: str) -> str:
+    """Return the message about an object that is no model."""
+    what, hint = f"of type {type(model).__name__}", ""
+    if isinstance(model, type):
+        what, hint = f"the class {model.__name__}", f" Pass an object of the class: {model.__name__}(...)."
+    elif isinstance(model, Mapping) and any(isinstance(value, torch.Tensor) for value in model.values()):
+        what, hint = "a state_dict", " Load it into its module with load_state_dict, and pass the module."
+    elif inspect.isroutine(model):
+        what, hint = "a function", " Pass the module that it returns, or one whose forward calls it."
+    return f"'{name}' is {what}; a torch.nn.Module or an ExportedProgram is needed.{hint}"
+
+
 def check_float(model: nn.Module, name: str) -> None:
-    """Raise InvalidModelError for a TorchScript module, and for a model with quantized parts.
+    """Raise InvalidModelError for a TorchScript module, for a model with quantized parts, and for one whose parameters have no values
+    yet.
 
     PyTorch's eager or FX quantization, or torchao, has quantized these parts or prepared them for quantization.
     """
@@ -526,9 +564,19 @@ def check_float(model: nn.Module, name: str) -> None:
         if kind.startswith(QUANTIZED) or kind.startswith(QAT) or observes:
             state = "is quantized already" if kind.startswith(QUANTIZED) else "is prepared for another quantization"
             raise InvalidModelError(f"'{name}' {state}: '{place}' is a {kind}. {FLOAT_MODEL}.")
-        for own, parameter in module.named_parameters(recurse=False):
+        for own, parameter in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)):
+            where = f"{path}.{own}" if path else own
+            if is_lazy(parameter):
+                raise InvalidModelError(
+                    f"'{name}': '{where}' has no shape before the first run of its lazy module. Run the model once in front of the "
+                    "compile: model(*example)."
+                )
+            if parameter.is_meta:
+                raise InvalidModelError(
+                    f"'{name}': '{where}' is on the device 'meta', which holds no values. Load the weights first: "
+                    "model.load_state_dict(weights, assign=True)."
+                )
             if type(parameter.data).__module__.startswith("torchao."):
-                where = f"{path}.{own}" if path else own
                 raise InvalidModelError(
                     f"'{name}' is quantized already: '{where}' is a {type(parameter.data).__name__}. {FLOAT_MODEL}."
                 )
