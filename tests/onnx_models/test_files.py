@@ -65,8 +65,10 @@ def quantize(
 
 @pytest.mark.parametrize(("kind", "zero"), [(np.int8, 3), (np.uint8, 131)])
 def test_a_quantized_file_keeps_its_values(tmp_path: Path, kind: type, zero: int) -> None:
-    """uint8 becomes int8 without loss: both files give the results of the reference, and the same bytes as each other."""
+    """uint8 becomes int8 without loss: both files give the results of the reference, and the same bytes as each other. Two nodes have one
+    name but for a slash."""
     first, constants = quantize("x", "image", 0.05, kind, zero)
+    first[1].name = "stem_w"
     last, more = quantize("y", "a", 0.1, kind, zero)
     weights = np.arange(-54, 54).reshape(4, 3, 3, 3).astype(np.int8)
     constants |= more | {
@@ -76,7 +78,7 @@ def test_a_quantized_file_keeps_its_values(tmp_path: Path, kind: type, zero: int
     }
     nodes = [
         *first,
-        helper.make_node("DequantizeLinear", ["w_q", "w_scale", "w_zero"], ["w"], axis=0),
+        helper.make_node("DequantizeLinear", ["w_q", "w_scale", "w_zero"], ["w"], "stem/w", axis=0),
         helper.make_node("Conv", ["x", "w"], ["a"], "conv"),
         *last,
     ]

@@ -14,6 +14,7 @@ import inspect
 import io
 import linecache
 import logging
+import re
 import sys
 import sysconfig
 import traceback
@@ -781,7 +782,8 @@ def _inputs(
     # A signature has the parameters before the buffers.
     for target in sorted(tensors, key=lambda target: not isinstance(tensors[target], nn.Parameter)):
         is_parameter = isinstance(tensors[target], nn.Parameter)
-        node = new.placeholder(f"{'p' if is_parameter else 'b'}_{target.replace('.', '_')}")
+        node = new.placeholder(re.sub(r"\W", "_", f"{'p' if is_parameter else 'b'}_{target}"))
+        node.target = node.name  # another tensor may have this name but for such characters
         node.meta["val"] = mode.from_tensor(tensors[target], static_shapes=True)
         kind, persistent = (InputKind.PARAMETER, None) if is_parameter else (InputKind.BUFFER, True)
         specs.append(InputSpec(kind, TensorArgument(node.name), target, persistent))
