@@ -32,7 +32,7 @@ def model(
         [helper.make_value_info(name, onnx.TypeProto()) for name in outputs],
         [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
     )
-    domains = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
+    domains = [helper.make_opsetid(*row) for row in (("", opset), ("com.microsoft", 1), ("ai.onnx.ml", 3))]
     return helper.make_model(graph, opset_imports=domains, ir_version=10)
 
 

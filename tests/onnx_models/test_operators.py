@@ -144,6 +144,43 @@ def test_an_operator(case: tuple[str, dict[str, Any], list[tuple[int, ...]], lis
     both(model([node], {name: value.shape for name, value in given.items()}, outputs, fixed, OPSET), given)
 
 
+LINEAR = {"coefficients": [0.5, -1.0, 0.25, 2.0, 0.1, -0.3], "intercepts": [0.1, -0.2]}
+
+
+@pytest.mark.parametrize(
+    ("operator", "attributes"),
+    [
+        ("Scaler", {"offset": [0.5, 1.0, -1.0], "scale": [2.0, 0.5, 3.0]}),
+        ("Binarizer", {"threshold": 0.25}),
+        *[("Normalizer", {"norm": norm}) for norm in ("MAX", "L1", "L2")],
+        ("LinearRegressor", {**LINEAR, "targets": 2}),
+        ("LinearClassifier", {**LINEAR, "classlabels_ints": [7, 3], "post_transform": "SOFTMAX"}),
+        (
+            "LinearClassifier",
+            {
+                "coefficients": [0.5, -1.0, 0.25],
+                "intercepts": [0.1],
+                "classlabels_ints": [0, 1],
+                "post_transform": "LOGISTIC",
+            },
+        ),
+    ],
+)
+def test_an_operator_around_networks(operator: str, attributes: dict[str, Any]) -> None:
+    outputs = ["y", "scores"][: 1 + (operator == "LinearClassifier")]
+    node = helper.make_node(operator, ["x"], outputs, domain="ai.onnx.ml", **attributes)
+    both(model([node], {"x": [4, 3]}, outputs), {"x": random(4, 3)})
+
+
+@pytest.mark.parametrize("classes", [[0, 1, 2], [5, 1, 9]])
+def test_the_classes_of_a_classifier(classes: list[int]) -> None:
+    nodes = [
+        helper.make_node("ArgMax", ["x"], ["best"], axis=1, keepdims=0),
+        helper.make_node("ArrayFeatureExtractor", ["classes", "best"], ["y"], domain="ai.onnx.ml"),
+    ]
+    both(model(nodes, {"x": [4, 3]}, ["y"], {"classes": np.array(classes, INTS)}), {"x": random(4, 3)})
+
+
 def test_operands_without_elements_are_left_out() -> None:
     node = helper.make_node("Concat", ["none", "x", "none"], ["y"], axis=1)
     module, _ = module_of(model([node], {"x": [2, 3]}, ["y"], {"none": np.zeros((2, 0), np.float32)}), "net.onnx")

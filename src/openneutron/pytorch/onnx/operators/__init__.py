@@ -10,6 +10,7 @@ from openneutron.pytorch.onnx.operators import (  # noqa: F401
     attention,
     convolution,
     elementwise,
+    machine_learning,
     matmul,
     movement,
     normalization,
