@@ -13,6 +13,7 @@ from openneutron.device.data import Sample
 from openneutron.errors import InvalidOptionError
 from openneutron.features.evaluation.metrics import check, metric, usual
 from openneutron.features.evaluation.results import PairResult, sqnr_text
+from openneutron.features.evaluation.samples import compared
 
 SCORES = [np.array([[0.1, 0.4, 0.4, 0.1]], np.float32)]
 
@@ -125,6 +126,13 @@ def test_unknown_metrics_are_refused_early(tmp_path: Path, monkeypatch: pytest.M
         with pytest.raises(InvalidOptionError) as caught:
             check(text)
         assert str(caught.value) == message
+
+
+def test_indices_are_compared_and_are_no_signal() -> None:
+    values, places = np.array([3.0, 4.0], np.float32), np.array([900], np.int64)
+    record = compared([values, places, places > 0], [values + 1, places + 1, places > 0])
+    assert (record.identical, record.signal, record.noise) == (False, 25.0, 2.0)
+    assert not compared([values, places], [values, places + 1]).identical
 
 
 def test_pairs_of_sides_without_a_ratio_name_the_reason() -> None:

@@ -289,3 +289,19 @@ def test_a_model_without_an_operator_for_the_npu_is_refused_with_its_reason() ->
         "'model': its one operator can't run on the NPU. For one, aten.topk 'topk (test_layers.py)' stays on the CPU: it puts values in "
         "order, for which there is no kernel. argmax and max with a dimension, which have one, find the first of them."
     )
+
+
+class Indexed(nn.Module):
+    """Values, and the place of the largest one."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        values = torch.tanh(x)
+        return values, values.flatten(1).argmax(1), values > 0
+
+
+def test_indices_and_booleans_are_no_signal() -> None:
+    """An index has more energy than all values, and no noise."""
+    example = (torch.linspace(-2, 2, 900).reshape(1, 9, 10, 10),)
+    alone, beside = (openneutron.accuracy(model, example, calibration=[example]) for model in (nn.Tanh(), Indexed()))
+    assert alone.result_db is not None and 20 < alone.result_db < 70
+    assert beside.result_db == pytest.approx(alone.result_db)

@@ -71,7 +71,7 @@ class Analysis:
         before, state = self.states
         real, after = lanes.float_values(call, before)
         wanted = lanes.float_results(real)
-        signal = sum(power(usable(item)) for item in wanted)
+        signal = signal_of(wanted)
         first = self.samples < RESULT_SAMPLES
         self.first_signal += signal if first else 0.0
         for layer in lanes.layers:
@@ -108,6 +108,11 @@ class Analysis:
 
 def _arrays(results: Sequence[torch.Tensor]) -> list[np.ndarray]:
     return [item.detach().numpy() for item in results]
+
+
+def signal_of(wanted: Sequence[torch.Tensor]) -> float:
+    """Return the sum of squares of a model's results. Indices and booleans are not counted, as in ``noise_of``."""
+    return sum(power(usable(item)) for item in wanted if item.is_floating_point())
 
 
 def noise_of(wanted: Sequence[torch.Tensor], found: Sequence[torch.Tensor]) -> float:

@@ -26,7 +26,7 @@ from openneutron.device.data import Sample
 from openneutron.device.third_party import suppressed
 from openneutron.device.timings import advance, remark, step
 from openneutron.errors import InvalidModelError, InvalidOptionError
-from openneutron.features.accuracy.analysis import RESULT_SAMPLES, Analysis, analysed, noise_of, power, usable
+from openneutron.features.accuracy.analysis import RESULT_SAMPLES, Analysis, analysed, noise_of, signal_of
 from openneutron.features.accuracy.boxes import boxes_agreement, finds_boxes
 from openneutron.features.accuracy.lanes import Lanes, State, computed_all, constants_of, results, state_after
 from openneutron.features.accuracy.npu_tensors import (
@@ -201,7 +201,7 @@ def _ratio(both: Twins, calls: Sequence[ModelInputs]) -> float:
         values = [computed_all(*side) for side in zip(modules, repeat(call), constants, states)]
         states = [state_after(*side) for side in zip(modules, values, states, strict=True)]
         wanted, found = map(results, modules, values)
-        signal += sum(power(usable(item)) for item in wanted)
+        signal += signal_of(wanted)
         noise += noise_of(wanted, found)
     value = decibels(signal, noise)
     return NOISELESS_DB if value is None else value
@@ -270,7 +270,7 @@ def _measured(asked: Session, calls: Sequence[ModelInputs]) -> tuple[float, Cost
         real, real_state = ready.float_values(call, real_state)
         wanted = ready.float_results(real)
         _, found, state = ready.accumulated(call, state)
-        signal += sum(power(usable(item)) for item in wanted)
+        signal += signal_of(wanted)
         noise += noise_of(wanted, found)
     value = decibels(signal, noise)
     return NOISELESS_DB if value is None else value, cost(program)
