@@ -108,6 +108,17 @@ def from_the_start(model: Any) -> Any:
     return made
 
 
+@pytest.mark.parametrize("dtype", ["int8", "int16"])
+def test_inputs_and_outputs_that_are_quantized_are_real_values(dtype: str) -> None:
+    image = torch.randn(1, 3, 6, 6, generator=torch.Generator().manual_seed(0))
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU()).eval()
+    quantization = QuantizationOptions(io_dtype=dtype, activations=dtype)
+    program = openneutron.compile(model, (image,), calibration=[(image,)], quantization=quantization)
+    found = openneutron.evaluate(program, [image.numpy()], model=model, workers=1)
+    assert all(pair.sqnr_db is None or pair.sqnr_db > 35 for pair in found.pairs), found.pairs
+    assert len(found.pairs) == 3
+
+
 def test_without_the_float_model_two_sides_are_left(two_inputs: tuple[Any, Any]) -> None:
     _, program = two_inputs
     found = openneutron.evaluate(program, [inputs(0)], workers=1)

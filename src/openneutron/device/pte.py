@@ -210,6 +210,16 @@ def stated(found: list[Method], name: str) -> str:
     return ""
 
 
+def numbers(found: list[Method]) -> dict[str, float]:
+    """Return the numbers that methods without arguments return, such as ``input0_scale``, by the name of the method."""
+    return {
+        method.name: value
+        for method in found
+        if len(method.outputs) == 1 and not method.inputs
+        if isinstance(value := method.values[method.outputs[0]], int | float)
+    }
+
+
 def _method(program: Table, plan: Table, segment_base: int) -> Method:
     name = plan.content(PLAN_NAME).decode()
     operators = [

@@ -14,6 +14,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from openneutron.device import pte
 from openneutron.device.data import Sample, Source
 from openneutron.device.mixed import FileSimulator
 from openneutron.device.third_party import needs_pytorch, suppressed
@@ -154,13 +155,42 @@ class Side:
             return _litert(self.content)
         with needs_pytorch("PyTorch models take"), suppressed():
             if self.suffix == PTE:
-                from openneutron.pytorch.run.runner import Runner
-
-                runner = Runner(model, self.content)
-                return lambda arrays: [np.asarray(output) for output in runner.run(arrays)]
+                return _executorch(model, self.content)
             from openneutron.pytorch.run.exported import ExportedRunner
 
             return ExportedRunner(self.content).run
+
+
+def _executorch(model: str, content: bytes) -> Run:
+    """Return a function that runs a ``.pte``. Inputs and outputs that the file itself has quantized are real values here,
+    by the scales in its methods; inputs of the file's own type are passed unchanged."""
+    from openneutron.pytorch.run.runner import Runner
+
+    runner, stated = Runner(model, content), pte.numbers(pte.methods(content, model))
+    types = [str(dtype).removeprefix("torch.") for _, dtype in runner.inputs]
+
+    def run(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        given = list(arrays)
+        for place, (array, dtype) in enumerate(zip(arrays, types, strict=False)):
+            if array.dtype.kind == "f" and dtype in STORED and f"input{place}_scale" in stated:
+                scale, zero, least, most = (stated[f"input{place}_{what}"] for what in OF_QUANTIZATION)
+                whole = np.rint(array.astype(np.float32) * (np.float32(1) / np.float32(scale))) + np.float32(zero)
+                given[place] = np.clip(whole, least, most).astype(dtype)
+        outputs = [np.asarray(output) for output in runner.run(given)]
+        for place, output in enumerate(outputs):
+            if output.dtype.kind in "iu" and f"output{place}_scale" in stated:
+                scale, zero = (stated[f"output{place}_{what}"] for what in OF_QUANTIZATION[:2])
+                outputs[place] = (output.astype(np.float32) - np.float32(zero)) * np.float32(scale)
+        return outputs
+
+    return run
+
+
+STORED = ("int8", "int16")
+"""The types of inputs that a file itself quantizes."""
+
+OF_QUANTIZATION = ("scale", "zp", "quant_min", "quant_max")
+"""The ends of the names of the methods with which ExecuTorch states the quantization of an input."""
 
 
 def _litert(content: bytes) -> Run:

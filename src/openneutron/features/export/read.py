@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from openneutron import litert
 from openneutron.device import data, pte
 from openneutron.device.data import ModelInput
-from openneutron.device.pte import DelegateCall, Jump, KernelCall, Method, TensorValue, methods
+from openneutron.device.pte import DelegateCall, Jump, KernelCall, Method, TensorValue, methods, numbers
 from openneutron.device.simulator import Simulator
 from openneutron.errors import DriverError, InvalidModelError, InvalidOptionError, InvalidProgramError
 from openneutron.features.export.c_text import plain_name
@@ -71,7 +71,7 @@ def read_pte(data: bytes, file: str, name: str, is_nxp: bool = False) -> Deploym
             "Compile the model first: openneutron compile MODEL -o MODEL.pte."
         )
     try:
-        reader = _Reader(method, file, _constant_methods(found))
+        reader = _Reader(method, file, numbers(found))
         reader.refuse_cpu_operators()
         payloads = {step.delegate: _payload(method, step.delegate, file, is_nxp) for step in calls}
         made = tuple(reader.call(step, payloads[step.delegate]) for step in calls)
@@ -140,17 +140,6 @@ def check_maker(microcode: bytes, file: str, is_nxp: bool) -> None:
             "Export it with --for zephyr-nxp, mcuxpresso-nxp or linux-nxp, which link NXP's driver, or compile the model with "
             "OpenNeutron."
         )
-
-
-def _constant_methods(found: list[Method]) -> dict[str, float]:
-    """Return the numbers that methods without arguments return, such as ``input0_scale``, by the name of the method."""
-    numbers = {}
-    for method in found:
-        if len(method.outputs) == 1 and not method.inputs:
-            value = method.values[method.outputs[0]]
-            if isinstance(value, int | float):
-                numbers[method.name] = value
-    return numbers
 
 
 @dataclass(slots=True)
