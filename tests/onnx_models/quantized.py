@@ -10,9 +10,8 @@ and int16 activations, and the operators with integers (QOperator) with uint8. N
 onnxruntime's CPU result up to rounding. onnxruntime computes a graph as it is written, or with the kernels that its optimizer puts in the place
 of several nodes (its default), which round otherwise. Prints for each file its operators on the NPU and on the CPU; the part of outputs that are
 within one step of the last quantization, ours of the default, the default of the graph as written, ours of the graph as written, and the graph as written of itself
-with inputs that are 0.1% larger; our largest difference from the default in steps; and ratios of signal to difference in dB: ours of the default, and the default and ours of the
-float network. ``--table`` prints ours and the moved ones of the graph as written, and the ratios of it and of ours, as rows of Markdown.
-``--folder`` keeps the files.
+with inputs that are 0.1% larger; our largest difference from the default in steps; and ratios of signal to difference in dB: ours of the default, and the
+default and ours of the float network. ``--folder`` keeps the files.
 """
 
 from __future__ import annotations
@@ -182,14 +181,6 @@ class Compared:
             f"{one:7.1f}" for one in ratios
         )
 
-    @property
-    def in_table(self) -> str:
-        """Return the row of a table of a page."""
-        parts = (self.within(self.ours, self.as_written), self.within(self.moved, self.as_written))
-        ratios = ratio(self.floats, self.as_written), ratio(self.floats, self.ours)
-        cells = [*(f"{part:.1%}" for part in parts), *(f"{one:.1f}" for one in ratios)]
-        return f"| {self.name} | {' | '.join(cells)} |"
-
 
 def ratio(right: Array, found: Array) -> float:
     """Return the ratio of signal to difference in dB."""
@@ -238,21 +229,16 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--form", choices=FORMS, action="append")
-    parser.add_argument("--table", action="store_true", help="the rows of the table in docs/how-to/onnx.md")
     given = parser.parse_args(arguments)
     importlib.import_module("transformers.models.auto.processing_auto")  # before timm's stand-in for torchvision
     torch.set_num_threads(1)
-    if not given.table:
-        print(
-            f"{'network':24} {'form':10}  NPU  CPU      ours  default     ours    moved    most      dB   float   float"
-        )
-        print(f"{'':35}            default  written  written  written   steps          default    ours")
+    print(f"{'network':24} {'form':10}  NPU  CPU      ours  default     ours    moved    most      dB   float   float")
+    print(f"{'':35}            default  written  written  written   steps          default    ours")
     with tempfile.TemporaryDirectory() as made, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name in given.names or (*OWN, *OTHERS):
             for form in given.form or FORMS:
-                found = compared(name, form, given.folder or Path(made))
-                print(found.in_table if given.table and isinstance(found, Compared) else found, flush=True)
+                print(compared(name, form, given.folder or Path(made)), flush=True)
     return 0
 
 

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Each operator of a file that onnxruntime quantized, compiled alone and fed with onnxruntime's own values.
+"""Each operator of a file that onnxruntime quantized, fed with onnxruntime's own values.
 
-    python -m tests.onnx_models.quantized_operators [--form int8] [--each N] [--depths N] [NAME ...]
+    python -m tests.onnx_models.quantized_operators [--form int8] [--depths N] [NAME ...]
 
 An operator is what stands between the quantized values that it reads and the QuantizeLinear that it ends with. Its inputs are the values that
-onnxruntime computes for the first sample of the graph as it is written, so that differences of earlier operators have no part in its result. Prints for
-each network the ratio of signal to error in dB that onnxruntime's result and ours have against the float network, and for each kind of operator how
-many values differ by one step, and by more. ``--each N`` takes the first N operators of each kind and shape. ``--depths N`` takes no single
-operators: it cuts the network at N places, feeds the part behind each place with onnxruntime's own values, and prints how many of the network's
-results are then within one step of onnxruntime's. Differences that add up leave more results within one step the shorter the part is.
+onnxruntime computes for the first sample of the graph as it is written, so that differences of earlier operators have no part in its result. All
+operators of a network are compiled together, as one model without connections between them. Prints for each kind of operator, and for all, how many
+values differ by one step, and by more, and how far our result is at most from the real value that onnxruntime rounds, less the half of a step that any
+rounding may take. ``--depths N`` takes no single operators: it cuts the network at N places, feeds the part behind each place with onnxruntime's own
+values, and prints how many of the network's results are then within one step of onnxruntime's. Differences that add up leave more results within
+one step the shorter the part is.
 """
 
 from __future__ import annotations
@@ -32,7 +33,6 @@ from onnx import helper, numpy_helper
 
 import openneutron
 from openneutron.options import DelegationOptions
-from tests.onnx_models.node_cases import decibels
 from tests.onnx_models.quantized import FORMS, OTHERS, OWN, exported, quantized, step_of
 
 Array = np.ndarray[Any, Any]
@@ -90,6 +90,15 @@ class _File:
                     waiting.append(self.makers[name])
         return [node for node in self.model.graph.node if node.output[0] in found], list(read)
 
+    def kind(self, end: onnx.NodeProto) -> str:
+        """Return the operators that end with a node."""
+        return _kind(self.behind(end, None)[0])
+
+    def real(self, end: onnx.NodeProto) -> Array:
+        """Return the real values that a QuantizeLinear gives."""
+        scale, zero = (self.held[parameter] for parameter in end.input[1:])
+        return ((self.values[end.output[0]].astype(np.float32) - zero) * scale).astype(np.float32)
+
     def alone(
         self, end: onnx.NodeProto, given: Set[str] | None = None
     ) -> tuple[str, onnx.ModelProto, list[Array]] | None:
@@ -98,16 +107,15 @@ class _File:
         given: as in ``behind``. With it the model is all that stands between these values and ``end``, which may be any node.
         """
         nodes, read = self.behind(end, given)
-        kind = " ".join(node.op_type for node in nodes if node.op_type not in _AROUND)
+        kind = _kind(nodes)
         if not kind or not read:
             return None
         first, items, inputs = [], [], []
         for name in read:
             value, maker = self.values[name], self.makers.get(name)
             if maker is not None and maker.op_type == "QuantizeLinear":
-                scale, zero = (self.held[parameter] for parameter in maker.input[1:])
                 first.append(helper.make_node("QuantizeLinear", [f"{name} real", *maker.input[1:]], [name]))
-                value, name = ((value.astype(np.float32) - zero) * scale).astype(np.float32), f"{name} real"
+                value, name = self.real(maker), f"{name} real"
             items.append(helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape))
             inputs.append(value)
         result = helper.make_tensor_value_info("result", onnx.TensorProto.FLOAT, self.values[end.output[0]].shape)
@@ -120,6 +128,10 @@ class _File:
         graph = helper.make_graph(every, "operator", items, [result], constants)
         version = self.model.ir_version
         return kind, helper.make_model(graph, opset_imports=self.model.opset_import, ir_version=version), inputs
+
+
+def _kind(nodes: list[onnx.NodeProto]) -> str:
+    return " ".join(node.op_type for node in nodes if node.op_type not in _AROUND)
 
 
 def with_values(path: Path, sample: dict[str, Array]) -> _File:
@@ -136,30 +148,64 @@ def with_values(path: Path, sample: dict[str, Array]) -> _File:
     return _File(model, sample | dict(zip([item.name for item in session.get_outputs()], found, strict=True)))
 
 
-def _compiled(path: Path, inputs: list[torch.Tensor]) -> Array:
-    program = openneutron.compile(path, calibration=[tuple(inputs)], delegation=DelegationOptions(must_delegate=False))
-    return np.asarray(program.run(*inputs)[0])
+def _program(path: Path, inputs: list[torch.Tensor]) -> openneutron.CompiledModel:
+    return openneutron.compile(path, calibration=[tuple(inputs)], delegation=DelegationOptions(must_delegate=False))
 
 
-def steps(file: _File, folder: Path, each: int | None) -> Iterator[tuple[str, Array]]:
-    """Yield the kind of each operator, and by how many steps each of its values differs from onnxruntime's.
+@dataclass(frozen=True, slots=True)
+class Differences:
+    """The values of one operator."""
 
-    each: the most operators of a kind and shape.
+    kind: str
+    steps: Array
+    """By how many steps each value differs from onnxruntime's."""
+    beyond: float
+    """The largest distance to the real value, in steps, less a half."""
+
+
+def differences(file: _File, folder: Path) -> list[Differences]:
+    """Return the differences of each operator, in their order."""
+    ends = [end for end in file.ends if file.alone(end) is not None]
+    path = folder / "operators.onnx"
+    path.write_bytes(_apart(file, ends).SerializeToString())
+    read = [file.values[item.name] for item in file.model.graph.input]
+    inputs = [torch.from_numpy(np.ascontiguousarray(value)) for value in (*read, *map(file.real, ends))]
+    results = _program(path, inputs).run(*inputs)
+    return [_difference(file, end, np.asarray(found)) for end, found in zip(ends, results, strict=True)]
+
+
+def _apart(file: _File, ends: list[onnx.NodeProto]) -> onnx.ModelProto:
+    """Return a model of all operators, in which each reads inputs of the model, and its result is an output.
+
+    The inputs are those of the network, and then the real values of all results in the order of ``ends``.
     """
-    taken: collections.Counter[object] = collections.Counter()
-    for end in file.ends:
-        made = file.alone(end)
-        if made is not None:
-            kind, model, inputs = made
-            key = kind, *(value.shape for value in inputs), file.values[end.output[0]].shape
-            taken[key] += 1
-            if each is not None and taken[key] > each:
-                continue
-            path = folder / "operator.onnx"
-            path.write_bytes(model.SerializeToString())
-            found = _compiled(path, [torch.from_numpy(np.ascontiguousarray(value)) for value in inputs])
-            scale, zero = (file.held[name].astype(np.float64) for name in end.input[1:])
-            yield kind, np.abs(np.round(found / scale) - (file.values[end.output[0]] - zero))
+    model = onnx.ModelProto()
+    model.CopyFrom(file.model)
+    graph = model.graph
+    makers = {node.output[0]: node for node in graph.node}
+    nodes = list(graph.node)
+    first, last, results = [], [], []
+    for end in ends:
+        name, shape = end.output[0], file.values[end.output[0]].shape
+        makers[name].output[0] = f"{name} made"
+        first.append(helper.make_node("QuantizeLinear", [f"{name} real", *end.input[1:]], [name]))
+        last.append(helper.make_node("DequantizeLinear", [f"{name} made", *end.input[1:]], [f"{name} result"]))
+        graph.input.append(helper.make_tensor_value_info(f"{name} real", onnx.TensorProto.FLOAT, shape))
+        results.append(helper.make_tensor_value_info(f"{name} result", onnx.TensorProto.FLOAT, shape))
+    every = [*first, *nodes, *last]
+    for repeated in (graph.node, graph.output, graph.value_info):
+        del repeated[:]
+    graph.node.extend(every)
+    graph.output.extend(results)
+    return model
+
+
+def _difference(file: _File, end: onnx.NodeProto, found: Array) -> Differences:
+    right = file.values[end.output[0]]
+    scale, zero = (file.held[name].astype(np.float64) for name in end.input[1:])
+    ours, bounds = np.round(found / scale) + zero, np.iinfo(right.dtype)
+    real = np.clip(file.values[end.input[0]].astype(np.float64) / scale + zero, bounds.min, bounds.max)
+    return Differences(file.kind(end), np.abs(ours - right.astype(np.float64)), float(np.abs(ours - real).max()) - 0.5)
 
 
 def depths(name: str, form: str, folder: Path, count: int) -> Iterator[str]:
@@ -175,7 +221,8 @@ def depths(name: str, form: str, folder: Path, count: int) -> Iterator[str]:
         assert cut is not None
         whole, (_, model, inputs) = folder / "behind.onnx", cut
         whole.write_bytes(model.SerializeToString())
-        found = _compiled(whole, [torch.from_numpy(np.ascontiguousarray(value)) for value in inputs])
+        tensors = [torch.from_numpy(np.ascontiguousarray(value)) for value in inputs]
+        found = np.asarray(_program(whole, tensors).run(*tensors)[0])
         apart = np.abs(found - right) / step_of(file.model, right)
         yield (
             f"{name} {form}: {len(ends) - len(before)} of {len(ends)} quantized values computed by us: "
@@ -183,27 +230,25 @@ def depths(name: str, form: str, folder: Path, count: int) -> Iterator[str]:
         )
 
 
-def report(name: str, form: str, folder: Path, each: int | None) -> Iterator[str]:
-    """Yield the lines of a network."""
+def report(name: str, form: str, folder: Path) -> Iterator[str]:
+    """Yield a line for each kind of operator of a network, and one for all."""
     path, given = exported(name, folder)
     made, samples = quantized(path, form, given)
-    whole = [
-        onnxruntime.InferenceSession(str(one), providers=["CPUExecutionProvider"]).run(None, samples[0])[0]
-        for one in (path, made)
-    ]
-    ours = _compiled(made, list(given[0]))
-    yield (
-        f"{name} {form}: against float onnxruntime {decibels(whole[1], whole[0]):.1f} dB, ours {decibels(ours, whole[0]):.1f} dB; "
-        f"ours against onnxruntime {decibels(ours, whole[1]):.1f} dB"
-    )
+    every = differences(with_values(made, samples[0]), folder)
     found = collections.defaultdict(list)
-    for kind, differences in steps(with_values(made, samples[0]), folder, each):
-        found[kind].append(differences.ravel())
+    for one in every:
+        found[one.kind].append(one)
     for kind, rows in sorted(found.items()):
-        values = np.concatenate(rows)
-        yield (
-            f"    {kind}: {len(rows)} operators, {values.size} values, {(values == 1).mean():.3%} differ by one step, {(values > 1).sum()} by more"
-        )
+        yield f"{name} {form}: {kind}, {_summary(rows)}"
+    yield f"{name} {form}: all, {_summary(every)}"
+
+
+def _summary(rows: list[Differences]) -> str:
+    values = np.concatenate([row.steps.ravel() for row in rows])
+    return (
+        f"{len(rows)} operators, {values.size} values: {(values == 1).mean():.3%} differ by one step, {(values > 1).sum()} by more; "
+        f"at most {max(row.beyond for row in rows):.3f} steps beyond a half"
+    )
 
 
 def main(arguments: list[str]) -> int:
@@ -211,7 +256,6 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.onnx_models.quantized_operators", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--form", choices=FORMS, default="int8")
-    parser.add_argument("--each", type=int, metavar="N")
     parser.add_argument("--depths", type=int, metavar="N")
     parser.add_argument("--folder", type=Path)
     given = parser.parse_args(arguments)
@@ -221,8 +265,8 @@ def main(arguments: list[str]) -> int:
         warnings.simplefilter("ignore")
         for name in given.names or (*OWN, *OTHERS):
             place = given.folder or Path(folder)
-            lines = depths(name, given.form, place, given.depths) if given.depths else None
-            for line in lines or report(name, given.form, place, given.each):
+            of_network = depths(name, given.form, place, given.depths) if given.depths else None
+            for line in of_network or report(name, given.form, place):
                 print(line, flush=True)
     return 0
 

@@ -20,6 +20,7 @@ import openneutron.pytorch  # noqa: E402
 from openneutron.errors import InvalidModelError  # noqa: E402
 from openneutron.pytorch.onnx.read import module_of  # noqa: E402
 from tests.onnx_models.made import model, random, saved  # noqa: E402
+from tests.onnx_models.one_rounding import REPLACED  # noqa: E402
 
 Array = np.ndarray[Any, Any]
 
@@ -236,3 +237,8 @@ def test_weights_of_four_bits_in_blocks_are_real() -> None:
     real = numpy_helper.to_array(packed).astype(np.float32) * np.repeat([[0.5, 1], [2, 4]], 2, 0)
     np.testing.assert_allclose(results(made, np.eye(4, dtype=np.float32)[:1])[0], real[:1])
     assert operators(made) == ["matmul"]
+
+
+def test_the_texts_that_one_rounding_replaces_are_in_the_kernels(root: Path) -> None:
+    for name, old, _ in REPLACED:
+        assert (root / "runtime" / "kernels" / name).read_text().count(old) == 1, old
