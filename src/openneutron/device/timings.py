@@ -96,63 +96,32 @@ class _Entry:
 
 @dataclass(slots=True, eq=False)
 class Clock:
-    """Measure steps, which may be nested, and report them to ``progress``.
+    """The time that a compile has spent in each step, and the steps that are open, which may be nested.
 
     ``progress`` is called when a step begins, when a part of the step is finished, when a step inside it has ended, and
     when the step ends, with all parts finished. All time counts for the innermost step.
     """
 
     progress: Progress = silent
-    _spent: dict[str, tuple[float, float]] = field(default_factory=dict)
-    _open: list[_Entry] = field(default_factory=list)
+    spent: dict[str, tuple[float, float]] = field(default_factory=dict)
+    open: list[_Entry] = field(default_factory=list)
     _since: tuple[float, float] = field(default_factory=lambda: _now())
 
     @property
     def timings(self) -> Timings:
         """Return the times up to the last start or end of a step, or up to the end of ``measured``."""
-        return _of(self._spent)
+        return _of(self.spent)
 
-    @contextmanager
-    def step(self, name: str, total: int = 1) -> Iterator[None]:
-        """Measure what runs inside the block as a step of this name with ``total`` parts."""
-        self.charge()
-        entry = _Entry(name, 0, total)
-        self._open.append(entry)
-        self._spent.setdefault(name, (0.0, 0.0))
-        self._report(entry)
-        try:
-            yield
-        finally:
-            self.charge()
-            self._open.pop()
-        if entry.done != entry.total:
-            entry.done = entry.total
-            self._report(entry)
-        if self._open:
-            self._report(self._open[-1])
-
-    def advance(self, done: int, total: int) -> None:
-        """Report the number of finished parts of the innermost step."""
-        if self._open:
-            entry = self._open[-1]
-            entry.done, entry.total = done, total
-            self._report(entry)
-
-    def remark(self, text: str) -> None:
-        """Show a remark beside the innermost step."""
-        if self._open:
-            remark_on(self.progress, self._open[-1].name, text)
-
-    def _report(self, entry: _Entry) -> None:
+    def report(self, entry: _Entry) -> None:
         if self.progress is not silent:
             self.progress(entry.name, entry.done, entry.total)
 
     def charge(self) -> None:
         """Add the time since the last call to the innermost step."""
         now = _now()
-        name = self._open[-1].name if self._open else OTHER
-        wall, cpu = self._spent.get(name, (0.0, 0.0))
-        self._spent[name] = wall + now[0] - self._since[0], cpu + now[1] - self._since[1]
+        name = self.open[-1].name if self.open else OTHER
+        wall, cpu = self.spent.get(name, (0.0, 0.0))
+        self.spent[name] = wall + now[0] - self._since[0], cpu + now[1] - self._since[1]
         self._since = now
 
 
@@ -179,25 +148,40 @@ def measured(progress: Progress = silent) -> Iterator[Clock]:
 
 @contextmanager
 def step(name: str, total: int = 1) -> Iterator[None]:
-    """Measure what runs inside the block as a step of the running compile. Without a running compile nothing is
-    measured."""
+    """Measure what runs inside the block as a step of the running compile, with ``total`` parts. Without a running
+    compile nothing is measured."""
     clock = _CLOCK.get()
     if clock is None:
         yield
         return
-    with clock.step(name, total):
+    clock.charge()
+    entry = _Entry(name, 0, total)
+    clock.open.append(entry)
+    clock.spent.setdefault(name, (0.0, 0.0))
+    clock.report(entry)
+    try:
         yield
+    finally:
+        clock.charge()
+        clock.open.pop()
+    if entry.done != entry.total:
+        entry.done = entry.total
+        clock.report(entry)
+    if clock.open:
+        clock.report(clock.open[-1])
 
 
 def advance(done: int, total: int) -> None:
     """Report the number of finished parts of the innermost step of the running compile."""
     clock = _CLOCK.get()
-    if clock is not None:
-        clock.advance(done, total)
+    if clock is not None and clock.open:
+        entry = clock.open[-1]
+        entry.done, entry.total = done, total
+        clock.report(entry)
 
 
 def remark(text: str) -> None:
     """Show a remark, such as the best result so far, beside the innermost step of the running compile."""
     clock = _CLOCK.get()
-    if clock is not None:
-        clock.remark(text)
+    if clock is not None and clock.open:
+        remark_on(clock.progress, clock.open[-1].name, text)
