@@ -528,13 +528,13 @@ def lay_out(
     does not include them.
     """
     items, homes, external = _items(schedule, storages, io)
-    overlaps = _overlaps(schedule, items)
+    overlaps = schedule.overlaps_of(item.name for item in items)
     placement = place([*items, *reserved], overlaps, work)
     if reserved:
         offsets = {item.name: placement.offsets[item.name] for item in items}
         size = max((offsets[item.name] + item.size for item in items), default=0)
         placement = replace(placement, offsets=offsets, size=size, bound=live_bound(items, overlaps))
-    return _layout(items, homes, placement, schedule, external)
+    return _layout(items, overlaps, homes, placement, schedule, external)
 
 
 def laid_out_at(placement: Placement, schedule: Schedule, storages: Storages, io: str) -> Layout:
@@ -543,8 +543,9 @@ def laid_out_at(placement: Placement, schedule: Schedule, storages: Storages, io
     The lower bound of the layout is the larger of the bound of ``placement`` and ``live_bound``.
     """
     items, homes, external = _items(schedule, storages, io)
-    bound = max(placement.bound, live_bound(items, _overlaps(schedule, items)))
-    return _layout(items, homes, replace(placement, bound=bound), schedule, external)
+    overlaps = schedule.overlaps_of(item.name for item in items)
+    bound = max(placement.bound, live_bound(items, overlaps))
+    return _layout(items, overlaps, homes, replace(placement, bound=bound), schedule, external)
 
 
 def in_several_buffers(
@@ -561,7 +562,7 @@ def in_several_buffers(
     divided.append(tuple(item for item in layout.items if item.name not in taken))
     placed = []
     for items, given in zip(divided, (*near, layout.placement.offsets), strict=True):
-        overlaps = _overlaps(schedule, items)
+        overlaps = schedule.overlaps_of(item.name for item in items)
         found = place(items, overlaps, work)
         for known in (given, layout.placement.offsets):
             offsets = {item.name: known[item.name] for item in items}
@@ -585,9 +586,14 @@ def in_several_buffers(
 
 
 def _layout(
-    items: list[Item], homes: dict[str, tuple[int, int]], placement: Placement, schedule: Schedule, external: list[Item]
+    items: list[Item],
+    overlaps: Overlaps,
+    homes: dict[str, tuple[int, int]],
+    placement: Placement,
+    schedule: Schedule,
+    external: list[Item],
 ) -> Layout:
-    placement.verify(items, _overlaps(schedule, items))
+    placement.verify(items, overlaps)
     outer = place(external, {}, 0.0)
     homes.update((name, (base("SCRATCH"), offset)) for name, offset in outer.offsets.items())
     scratch = base("PREFETCH" if schedule.is_tiled else "SCRATCH")
@@ -596,10 +602,6 @@ def _layout(
         (name, (scratch, homes[allocation][1] + offset)) for name, (allocation, offset) in schedule.allocations.items()
     )
     return Layout(homes, tuple(items), placement, outer.size)
-
-
-def _overlaps(schedule: Schedule, items: Sequence[Item]) -> dict[tuple[str, str], int]:
-    return schedule.overlaps_of(item.name for item in items)
 
 
 def _items(
