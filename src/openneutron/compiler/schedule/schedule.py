@@ -220,27 +220,28 @@ def durations(schedule: Schedule, target: Target) -> dict[Step, int]:
     return {step: compute_cycles(step, schedule, target) for step in schedule.steps if calls_in(step)}
 
 
+def _runs(schedule: Schedule) -> Iterator[tuple[Whole | Rows, int]]:
+    """Yield each part of the schedule that runs a kernel call, with the number of times that it runs."""
+    for step in schedule.steps:
+        count, parts = (step.count, step.body) if isinstance(step, Loop) else (1, (step,))
+        yield from ((part, count) for part in parts if isinstance(part, Whole | Rows))
+
+
 def spent_on_calls(schedule: Schedule, target: Target) -> list[tuple[int, int]]:
     """Return for each call of the schedule how often it runs, and the sum of the cycles of these runs."""
     runs, cycles = [0] * len(schedule.calls), [0] * len(schedule.calls)
-    for step in schedule.steps:
-        count, parts = (step.count, step.body) if isinstance(step, Loop) else (1, (step,))
-        for part in parts:
-            if isinstance(part, Whole | Rows):
-                runs[part.call] += count
-                cycles[part.call] += count * part_cycles(part, schedule.calls[part.call], target)
+    for part, count in _runs(schedule):
+        runs[part.call] += count
+        cycles[part.call] += count * part_cycles(part, schedule.calls[part.call], target)
     return list(zip(runs, cycles, strict=True))
 
 
 def runs_of_calls(schedule: Schedule) -> list[tuple[int, int]]:
     """Return for each call of the schedule how often it runs, and the sum of the output rows of these runs."""
     runs, computed = [0] * len(schedule.calls), [0] * len(schedule.calls)
-    for step in schedule.steps:
-        count, parts = (step.count, step.body) if isinstance(step, Loop) else (1, (step,))
-        for part in parts:
-            if isinstance(part, Whole | Rows):
-                runs[part.call] += count
-                computed[part.call] += count * part_rows(part, schedule.calls[part.call])
+    for part, count in _runs(schedule):
+        runs[part.call] += count
+        computed[part.call] += count * part_rows(part, schedule.calls[part.call])
     return list(zip(runs, computed, strict=True))
 
 
