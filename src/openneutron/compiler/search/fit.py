@@ -50,7 +50,8 @@ from openneutron.targets import DEFAULT, Target
 class Task:
     """The search for schedules of one selection of kernel calls, for one target and one set of options.
 
-    ``separate`` are the storages before in-place assignment (``in_place``), and ``storages`` those after it.
+    ``separate`` are the storages before in-place assignment (``in_place``), and ``storages`` those after it. ``passes``
+    are the passes that the search applies.
     """
 
     calls: Sequence[KernelCall]
@@ -58,11 +59,14 @@ class Task:
     target: Target
     options: CompileOptions
     storages: Storages = field(init=False)
+    passes: Passes = field(init=False)
     _cascades: list[CascadeSearch] = field(init=False, default_factory=list)
     _orders: list[tuple[KernelCall, ...]] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "storages", in_place(self.separate, self.calls))
+        passes = Passes(self.target, self.options.place, frozenset(self.options.without_passes))
+        object.__setattr__(self, "passes", passes)
 
     def within(self, budget: int) -> Fitted | Infeasible:
         """Return the fastest schedule found whose SRAM is at most ``budget`` bytes; ``Infeasible`` if there is none.
@@ -119,11 +123,6 @@ class Task:
             lists = for_cascades(CallList(tuple(self.calls), self.separate), self.storages, self.passes)
             self._cascades.extend(self._search(each, False) for each in lists)
         return self._cascades
-
-    @property
-    def passes(self) -> Passes:
-        """Return the passes that the search applies."""
-        return Passes(self.target, self.options.place, frozenset(self.options.without_passes))
 
     def _search(self, each: CallList, fetched: bool) -> CascadeSearch:
         place, effort = self.options.place, BY_NAME[self.options.effort]
