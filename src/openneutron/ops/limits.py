@@ -23,10 +23,7 @@ Limit = Callable[[Graph, Node], str | None]
 
 def limit(doc: str, rule: Callable[[Graph, Node], str | None]) -> Limit:
     """Return ``rule`` with the wording that the documentation uses."""
-
-    def check(graph: Graph, node: Node) -> str | None:
-        return rule(graph, node)
-
+    check = partial(rule)  # an object of its own, since several limits may share a rule
     check.__doc__ = doc
     return check
 
