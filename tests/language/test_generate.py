@@ -13,6 +13,7 @@ from openneutron import targets
 from openneutron.cli import main
 from openneutron.device.device_model import DeviceModel
 from openneutron.errors import InvalidModelError
+from openneutron.features.doctor.model import described
 from openneutron.features.generate import command
 from openneutron.language.decoder import Matrix
 from openneutron.language.generation import Tokenizer, generate, identity, tokens
@@ -182,6 +183,11 @@ def test_bad_input_is_refused_before_anything_runs(
     ):
         assert main(["generate", *arguments]) == 2
         assert capsys.readouterr() == ("", f"error: {message}\n")
+
+
+def test_the_doctor_suggests_the_report_of_a_language_model(folder: Path) -> None:
+    """Such a report needs no facts."""
+    assert described(folder / "model.pte").command == "openneutron report {}"
 
 
 def test_the_function_refuses_before_its_first_piece(folder: Path, tmp_path: Path) -> None:

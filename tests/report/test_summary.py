@@ -126,15 +126,25 @@ def test_a_model_on_the_cpu_has_no_latency() -> None:
     }
     assert plain(sweep_table("net: 1 point, in net.sqlite", [point])).splitlines()[1:] == [
         "SRAM       time     file",
-        " 0 B  not known  1.0 KiB  most of the model is on the CPU",
+        " 0 B  not known  1.0 KiB  too much of the model is on the CPU",
     ]
     point |= {"is_on_cpu": False, "modelled_ms": 2.5, "expected_ms": [2.1, 3.0], "host_operators_not_modelled": 1}
     shown = plain(sweep_table("net: 1 point, in net.sqlite", [point])).splitlines()[2]
     assert shown == " 0 B  at least 2.50 ms (2.1 to 3.0)  1.0 KiB"
     costly = dataclasses.replace(made, on_cpu=(*made.on_cpu, OnCpu("CONV_2D", "d", "it is float", macs=4000)))
+    label, words = summary_rows(costly)[0]
+    assert label == "Warning" and words.startswith(
+        "11.0 % of the MACs are on the CPU, in 3 of 10 operators: for 1 of them, "
+    )
     assert dict(summary_rows(costly))["Latency"] == (
         "not known: 3 of 10 operators, with 11.0 % of the MACs, are on the CPU, whose time is not modelled"
     )
+
+
+def test_an_npu_has_one_row_of_its_operators() -> None:
+    """The row of matrix products that NXP's driver computes is for programs of the CPU beside this NPU."""
+    labels = [label for label, _ in summary_rows(summary(CompileOptions(target="imx95")))]
+    assert labels.count("On the NPU") == 1
 
 
 def test_weights_say_whether_the_budget_holds_them() -> None:

@@ -395,10 +395,14 @@ def _safetensors(path: Path, _: Form) -> Description:
 
 
 def _next_command(path: Path) -> str:
-    """Return the suggested command for a compiled file: its report where it was saved with the facts of its compile, otherwise a run."""
+    """Return the suggested command for a compiled file: its report where the file has one, of a language model or of the facts of its
+    compile, otherwise a run."""
     from openneutron.features.report.page.data import has_facts
+    from openneutron.language.model import is_language_model
 
-    return "openneutron report {}" if has_facts(path.read_bytes()) else "openneutron run {} --random 0"
+    content = path.read_bytes()
+    has_report = has_facts(content) or (form_of(path) is forms.PTE and is_language_model(content, path.name))
+    return "openneutron report {}" if has_report else "openneutron run {} --random 0"
 
 
 def _executorch(path: Path, _: Form) -> Description:

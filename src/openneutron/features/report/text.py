@@ -222,8 +222,9 @@ def _macs_text(summary: Summary) -> str:
 
 
 def _jobs_text(summary: Summary) -> str:
-    """Return the matrix products that the NPU's driver takes from a program on the CPU, in words; empty for other targets."""
-    if summary.target.jobs is None:
+    """Return the matrix products that the NPU's driver takes from a program on the CPU, in words; empty for other targets, and for
+    the NPU itself, whose programs are not on the CPU."""
+    if summary.target.jobs is None or summary.target.cpu is None:
         return ""
     products = [item for part in summary.partitions for item in part.report.jobs]
     if not products:
@@ -247,8 +248,12 @@ def _warning_text(summary: Summary) -> str:
     ((reason, count),) = reasons.most_common(1)
     on_cpu = summary.computed_on_cpu
     why = f"for {count} of them, {reason}" if count < on_cpu else reason
+    operators = plural(summary.operators, "operator")
+    if 2 * on_cpu <= summary.operators:
+        share = _share(summary.cpu_macs / (summary.macs + summary.cpu_macs))
+        return f"{share} of the MACs are on the CPU, in {on_cpu} of {operators}: {why}"
     share = "all" if on_cpu == summary.operators else "most"
-    return f"{share} of the model is on the CPU, {on_cpu} of {plural(summary.operators, 'operator')}: {why}"
+    return f"{share} of the model is on the CPU, {on_cpu} of {operators}: {why}"
 
 
 def _latency_text(summary: Summary) -> str:

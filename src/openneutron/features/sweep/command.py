@@ -233,14 +233,14 @@ def sweep_table(title: str, points: Sequence[Facts]) -> RenderableType:
         if point["state"] == "done":
             cells.append(size_text(point["sram_bytes"]))
             cells += [size_text(point["total_sram_bytes"])] if with_weights else []
-            is_on_cpu = point.get("is_on_cpu", False)
             others = point["host_operators_not_modelled"]
+            is_on_cpu = point.get("is_on_cpu", False) and others > 0
             text = modelled_text(point["modelled_ms"], others, point["expected_ms"])
             cells.append("not known" if is_on_cpu else text)
             cells += [_part_text(point, name) for name in parts]
             cells.append(size_text(point["file_bytes"]))
             cells += [metric_text(point, side) for side in sides]
-            cells.append("most of the model is on the CPU" if is_on_cpu else "")
+            cells.append("too much of the model is on the CPU" if is_on_cpu else "")
         else:
             cells += [""] * len(headings) + [_reason(point)]
         rows.append(cells)

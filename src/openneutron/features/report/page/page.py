@@ -232,8 +232,8 @@ def _tiles(data: ReportData) -> str:
     latency = ("Latency", whole, parts)
     if not data.partitions:
         latency = ("Latency", "not known", "nothing runs on the NPU")
-    elif figures.is_on_cpu:
-        latency = ("Latency", "not known", "most of the model is on the CPU, whose time is not modelled")
+    elif figures.is_on_cpu and others:
+        latency = ("Latency", "not known", "too much of the model is on the CPU, whose time is not modelled")
     sram = f"{size_text(figures.peak_sram_bytes)} of {size_text(figures.sram_budget_bytes)} in a run"
     if figures.total_sram_bytes != figures.peak_sram_bytes:
         sram = f"{sram}, weights {size_text(figures.weights_bytes)}"
