@@ -11,6 +11,7 @@ import pytest
 
 import openneutron as package
 from openneutron import targets
+from openneutron.features.report.latency import latency_text, parts_text
 from openneutron.isa import decode
 from openneutron.isa.microcode import calls
 from tests.cli.conftest import Command
@@ -38,11 +39,24 @@ def recorded(file: str, runs: int = 1, time: int = 100) -> str:
     )
 
 
+def assert_same_latency(out: str) -> None:
+    """Compare the latency that a profile shows with that of the file, whose kernels and copies are a part of it."""
+    latency = package.load("mixed_neutron.tflite").report.latency
+    assert latency is not None and latency.parts()["NPU"].milliseconds > 0
+    rows = {
+        line[2:].split("  ")[0]: line[2:].partition("  ")[2].strip()
+        for line in out.splitlines()
+        if line.startswith("  ")
+    }
+    assert (rows["Latency"], rows["Time on"]) == (latency_text(latency), parts_text(latency))
+
+
 def test_the_table_has_each_layer_with_both_times(profiled: Command, folder: Path) -> None:
     ended = profiled("profile", "mixed_neutron.tflite", "--random", "0")
     lines = ended.out.splitlines()
     assert (ended.code, ended.err) == (0, "")
     assert lines[0] == "mixed_neutron.tflite  for imxrt700 (NXP i.MX RT700, eIQ Neutron N3-64)"
+    assert_same_latency(ended.out)
     (heading,) = (line for line in lines if line.startswith("layer"))
     assert heading.split() == ["layer", "kernel", "simulator", "NPU", "cycles", "share", "calls", "bytes"]
     assert any(line.startswith("on the CPU") for line in lines)
@@ -70,6 +84,7 @@ def test_a_data_mover_copies_beside_the_kernels(openneutron: Command) -> None:
     assert sum(row["cycles"] for row in data["rows"]) < sum(program.header["cycles_low"] for program in loaded.programs)
     out = openneutron("profile", "mixed_neutron.tflite", "--random", "0").out
     assert f"in parallel to the kernels, which wait {data['copy_cycles']:,} cycles for them" in out
+    assert_same_latency(out)
 
 
 def test_a_chip_of_ones_own_is_given_by_its_file(

@@ -157,6 +157,13 @@ def work_of_kernel(row: Row, calls: int, cycles: int, target: Target) -> Work:
     return work(dispatch=dispatch, **{"products" if kind in MULTIPLY else "others": compute})
 
 
+def work_of_kernels(kernels: Iterable[tuple[Row, int, int]], copy_cycles: int, target: Target) -> Work:
+    """Return the cycles by term of programs of which only the calls and the cycles of each kernel are known, with
+    ``copy_cycles`` for copies of constants. The cycles of transfers are in these."""
+    own = [work_of_kernel(row, calls, cycles, target) for row, calls, cycles in kernels if not row.is_transfer]
+    return total((*own, work_of_copies(copy_cycles, 1.0, 0.0)))
+
+
 def work_of_host(operators: Iterable[HostOperator], target: Target) -> Work:
     """Return the work of operators on the host core, in cycles of the NPU. Operators that are not modelled count as 0."""
     host, scale = target.host, target.clock.value / target.host.clock.value

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from openneutron import targets
 from openneutron.compiler.cost.cycles import host_of
+from openneutron.compiler.cost.estimate import work_of_kernels
 from openneutron.compiler.cost.host import HostOperator
 from openneutron.errors import InvalidOptionError, InvalidProgramError
 from openneutron.features.profile.timeline import Kind, Slice, overlap_cycles, timeline
@@ -297,7 +298,9 @@ class Profile:
     def latency(self) -> Latency:
         """Return the modelled latency of one inference with its parts."""
         npu = self.delegate_cycles - self.copy_cycles - self.cpu_call_cycles
-        return Latency(self.target, npu, self.copy_cycles, self.host, self.cpu_call_cycles)
+        costs = ((KERNEL_BY_NAME[item.kernel], item.calls, item.cycles) for item in self.operators)
+        spent = work_of_kernels(costs, self.copy_cycles, self.target)
+        return Latency(self.target, npu, self.copy_cycles, self.host, self.cpu_call_cycles, spent)
 
     @property
     def cpu_call_cycles(self) -> int:

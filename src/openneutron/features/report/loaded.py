@@ -12,7 +12,7 @@ from rich.text import Text
 
 from openneutron import targets
 from openneutron.compiler.cost.cycles import fetch_cycles, host_of
-from openneutron.compiler.cost.estimate import total, work_of_copies, work_of_kernel
+from openneutron.compiler.cost.estimate import work_of_kernels
 from openneutron.compiler.cost.host import HostKind, HostOperator
 from openneutron.features.report.latency import Latency, latency_text, parts_text, weights_fit
 from openneutron.features.report.table import facts, plural, size_text
@@ -107,12 +107,8 @@ class LoadedSummary:
         kernels = sum(call.cycles for call in self.calls if not KERNEL_BY_NAME[call.kernel].is_transfer)
         beside = sum(call.cycles for call in self.cpu_calls)
         copies = self.delegate_cycles - kernels
-        own = [
-            work_of_kernel(KERNEL_BY_NAME[call.kernel], call.calls, call.cycles, self.target)
-            for call in self.calls
-            if not KERNEL_BY_NAME[call.kernel].is_transfer
-        ]
-        spent = total((*own, work_of_copies(copies, 1.0, 0.0)))
+        costs = ((KERNEL_BY_NAME[call.kernel], call.calls, call.cycles) for call in self.calls)
+        spent = work_of_kernels(costs, copies, self.target)
         return Latency(self.target, kernels - beside, copies, self.host, beside, spent)
 
     @property
