@@ -6,7 +6,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from openneutron.cli import main
 from scripts.json_schema import schema
@@ -94,6 +96,34 @@ def test_the_metric_is_that_of_the_user(net: str, capsys: pytest.CaptureFixture[
     assert capsys.readouterr().err == (
         "error: metric: on sample 'item 0': 'net.py:broken', line 21: IndexError: tuple index out of range. Correct the function.\n"
     )
+
+
+PICTURED = """
+
+def pictured():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()).eval(), (torch.randn(1, 3, 8, 8),)
+"""
+
+
+def test_preprocessing_is_for_the_data_and_the_repairs_command_repeats_it(
+    net: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Scales come from --data where there is no --calibration, so that --preprocess is about these pictures."""
+    Path("net.py").write_text(MODEL + PICTURED)
+    Path("two pictures").mkdir()
+    for number in range(2):
+        values = np.random.default_rng(number).integers(0, 256, (9, 10, 3), np.uint8)
+        Image.fromarray(values).save(f"two pictures/{number}.png")
+    data = ["--data", "two pictures", "--preprocess", "resize=8,crop=8"]
+    assert main(["accuracy", "net.py:pictured", *data, "--repair", "20", "-o", "q.json"]) == 0
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == (
+        "note: q.json holds no measure, as none is needed: openneutron compile net.py:pictured --calibration 'two pictures' "
+        "--quantization q.json --preprocess resize=8,crop=8"
+    )
+    assert main(["accuracy", "net.py:pictured", "--data", "two pictures", "--preprocess", "crop=9x9x9"]) == 2
+    assert capsys.readouterr().err.splitlines()[-1].startswith("error: --preprocess: 'crop=9x9x9' can't be read: ")
 
 
 def test_a_repair_writes_a_file_that_compile_takes(net: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TypeGuard
@@ -156,9 +156,11 @@ def is_compiled(form: Form, path: Path) -> bool:
 # -- checks of a PyTorch model that run before PyTorch is loaded --------------------------------------------------------
 
 
-def check_early(source: ModelSource, samples: DataParameters, weights: Path | None) -> None:
+def check_early(
+    source: ModelSource, samples: DataParameters, weights: Path | None, compared: str | None = None
+) -> None:
     """Check before PyTorch is loaded, which takes seconds, that the named files exist and that a model's file
-    contains the function.
+    contains the function. ``compared`` is the data of ``--data``, from which scales come too if ``samples`` has none.
 
     Raises InvalidModelError where the built-in model or function does not exist, InvalidOptionError where ``samples``
     or ``weights`` can't be read, and MissingToolError where a package for the samples is not installed.
@@ -171,7 +173,10 @@ def check_early(source: ModelSource, samples: DataParameters, weights: Path | No
         source.check()
     if weights is not None and (problem := obstacle(weights)) is not None:
         raise InvalidOptionError(f"--weights: '{weights}' {problem}.")
-    check_data(samples)
+    if samples.path is None and compared is not None:
+        check_data(replace(samples, path=compared), "--data")
+    else:
+        check_data(samples)
 
 
 def check_data(samples: DataParameters, option: str = "--calibration") -> None:

@@ -321,9 +321,10 @@ def given_model(
     quantized: Mapping[str, Any] = MappingProxyType({}),
     evaluation: EvaluationParameters = EvaluationParameters(),
     compiled: bool = False,
+    compared: str | None = None,
 ) -> GivenModel:
     """Return the model that the parameters describe, which may be a compiled file where ``compiled`` is true.
-    ``quantized``: flags of QuantizationOptions.
+    ``quantized``: flags of QuantizationOptions. ``compared``: data from which scales come where ``given`` has no calibration data.
 
     Raises InvalidModelError where MODEL names nothing, InvalidOptionError where the data, the weights or the cache
     can't be used, where a quantized file is given an option for PyTorch models, or a compiled file one of a compile,
@@ -384,7 +385,7 @@ def given_model(
             model_source.check_data(data)
         return GivenModel(source, request, data, evaluated=evaluated, is_float=is_float)
     else:
-        model_source.check_early(source, data, given.weights)
+        model_source.check_early(source, data, given.weights, compared)
     return GivenModel(source, request, data, given.weights, evaluated)
 
 
@@ -453,7 +454,12 @@ def takes_a_model(
                 own = {**values, **_without_those_of_pytorch(context, name, taken)}
                 chosen, quantized = _plain(own, compiler), _plain(own, quantizer)
                 return given_model(
-                    ModelParameters(name, **own), CompileOptions.from_dict(chosen), quantized, data, evaluates
+                    ModelParameters(name, **own),
+                    CompileOptions.from_dict(chosen),
+                    quantized,
+                    data,
+                    evaluates,
+                    given.get("data"),
                 )
 
             if context.obj is not None and given.get("verbose"):

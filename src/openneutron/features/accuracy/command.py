@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,7 +23,7 @@ from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.features.accuracy.report import SHOWN, accuracy_table, repair_table
 from openneutron.features.evaluation.command import Metric
 from openneutron.features.evaluation.metrics import check
-from openneutron.options import Request
+from openneutron.options import Request, changed
 
 ON_EXAMPLES = (
     "Calibrated and compared on the example inputs alone: the figures mean little until they are those of typical inputs. Give them "
@@ -117,11 +118,22 @@ def _repair(
     output.show(repair_table(report), "accuracy", {**report.to_dict(), "file": written}, as_json)
     if not quiet and has_file:
         held = "has the measures" if report.chosen else "holds no measure, as none is needed"
-        output.note(f"{path} {held}: openneutron compile {asked.source} --quantization {path}")
+        output.note(f"{path} {held}: {_compile_command(asked, data, path)}")
     if not report.complete:
         raise KeyboardInterrupt
     if report.shortfall is not None:
         raise InvalidOptionError(f"--repair: {report.shortfall}")
+
+
+def _compile_command(asked: GivenModel, data: str | None, path: Path) -> str:
+    """Return the command that compiles with the measures. They are computed anew from the same calibration data."""
+    given = {"--weights": asked.weights, "--calibration": asked.data.path or data, "--quantization": path}
+    if given["--calibration"] is not None:
+        given |= {
+            f"--{name.replace('_', '-')}": getattr(asked.data.options, name) for name in changed(asked.data.options)
+        }
+    words = [f"{option} {shlex.quote(str(value))}" for option, value in given.items() if value is not None]
+    return f"openneutron compile {asked.source} {' '.join(words)}"
 
 
 def requested(asked: GivenModel, data: str | None, steps: output.Steps) -> tuple[Request, Any]:
