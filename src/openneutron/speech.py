@@ -51,6 +51,19 @@ class Exported:
         write({Path(path): self.pte})
 
 
+def _check_whole(encoder: Any, name: str) -> None:
+    """Raise InvalidModelError for a compiled encoder of several programs, or with operators that stay on the CPU."""
+    left = [each for each in encoder.delegation.on_cpu if each.computes]
+    if len(encoder.parts) == 1 and not left:
+        return
+    raise InvalidModelError(
+        f"'{name}': its encoder becomes {len(encoder.parts)} programs; a speech model has one. Use another target."
+        if len(encoder.parts) != 1
+        else f"'{name}': {len(left)} of its encoder's operators stay on the CPU, {left[0].operator} because {left[0].reason}; a speech "
+        "model's encoder runs whole on the NPU. Use another target."
+    )
+
+
 def export(
     model: Any,
     *,
@@ -77,7 +90,8 @@ def export(
     * ``model``: a WhisperForConditionalGeneration of transformers, its folder, or None for random weights of a ``config``.
     * ``context``: the number of positions in the decoder's cache; None stands for all that the model has. ``chunk``: the largest number of
       tokens in a run.
-    * ``bits``: 8, or 4 for the decoder's weights in groups of ``group`` columns. ``head_bits``: the same for embedding and head.
+    * ``bits``: the bits of the decoder's weights, 8 or 4. With 4, each group of ``group`` columns has scales of its
+      own. ``head_bits``: the same for embedding and head.
     * ``activations``: the type of the encoder's activations, "int8" or "int16".
     * ``calibration``: sounds at 16 kHz, each as float32 samples from -1 to 1. None stands for synthetic tones and noise, which calibrate only
       the encoder. With sounds, the decoder's weights are rounded as in GPTQ if ``gptq``, and scaled as in AWQ if ``awq``.
@@ -130,10 +144,7 @@ def export(
         quantization=QuantizationOptions(activations=activations),
         name=f"{name} encoder",
     )
-    if len(encoder.parts) != 1 or any(each.computes for each in encoder.delegation.on_cpu):
-        raise InvalidModelError(
-            f"'{name}': its encoder is {len(encoder.parts)} programs, and some operators stay on the CPU; a speech model has one program."
-        )
+    _check_whole(encoder, name)
     interface = Interface(
         chunk,
         context,

@@ -8,6 +8,7 @@ import re
 import wave
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -283,6 +284,23 @@ def test_transcripts_round_the_decoder_by_what_it_hears() -> None:
     plain = noise(calibration=sounds, gptq=False, awq=False)
     assert noise(calibration=sounds, transcripts=texts) < 0.7 * plain
     assert noise(calibration=sounds) != plain
+
+
+@pytest.mark.parametrize(
+    ("programs", "left", "message"),
+    [
+        (2, (), "its encoder becomes 2 programs; a speech model has one. Use another target."),
+        (1, ("is slow",), "1 of its encoder's operators stay on the CPU, erf because it is slow; a speech model's encoder runs whole on the NPU."),
+    ],
+)  # fmt: skip
+def test_an_encoder_in_several_programs_is_refused(
+    monkeypatch: pytest.MonkeyPatch, programs: int, left: tuple[str, ...], message: str
+) -> None:
+    stays = [SimpleNamespace(computes=True, operator="erf", reason=f"it {reason}") for reason in left]
+    made = SimpleNamespace(parts=[None] * programs, delegation=SimpleNamespace(on_cpu=stays))
+    monkeypatch.setattr("openneutron.api.compile.compile", lambda *_, **__: made)
+    with pytest.raises(InvalidModelError, match=re.escape(message)):
+        speech.export(module(), context=32, chunk=CHUNK)
 
 
 @pytest.mark.parametrize(

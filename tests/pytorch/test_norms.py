@@ -13,6 +13,8 @@ from torch.fx import GraphModule
 
 from openneutron.api.pytorch import analyse
 from openneutron.options import QuantizationOptions
+from openneutron.pytorch.operators.reduction import vector_norm
+from openneutron.pytorch.operators.rules.tables import KEPT
 from openneutron.pytorch.quantizer.passes.neutron_aten_pass_manager import Decompose
 from tests.pytorch.small_models import Compiled, assert_same_as_litert, steps_apart
 
@@ -190,3 +192,8 @@ def test_an_instance_norm_that_learns_its_statistics_stays() -> None:
     exported = torch.export.export(module.train(), (x,)).module(check_guards=False)
     assert isinstance(exported, GraphModule)
     assert not Decompose()(exported).modified
+
+
+def test_the_norm_of_one_value_in_another_type_stays_whole() -> None:
+    assert torch.equal(vector_norm(torch.tensor(-2.0), 2, None, False, None), torch.tensor(2.0))  # type: ignore[arg-type]
+    assert vector_norm(torch.tensor(-2.0), 2, None, False, torch.float64) is KEPT

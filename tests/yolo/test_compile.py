@@ -196,6 +196,8 @@ def test_sizes_and_results_are_checked(checkpoint: Path) -> None:
     assert str(caught.value) == (
         "input_shapes: images of 'tiny.pt' is 1x3x60x60; it is 1x3xHEIGHTxWIDTH, with sides that are multiples of 8."
     )
+    with pytest.raises(InvalidOptionError, match=r"images of 'tiny\.pt' is 1x1x64x64; it is 1x3xHEIGHTxWIDTH"):
+        read_yolo(checkpoint, input_shapes={"images": (1, 1, 64, 64)})
     with pytest.raises(InvalidOptionError) as caught:
         read_yolo(checkpoint, head="box")
     assert str(caught.value) == "head: 'box' is unknown; there are boxes, decoded, raw. Did you mean 'boxes'?"

@@ -62,10 +62,11 @@ from openneutron.pytorch.partition.gather import HANDOVER, Handover
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The operators of the model that one node of a partition's graph computes.
+    """The operators of the user's model that one node of a partition's graph computes.
 
-    name: the name of the first operator in messages. module: the path of that operator's module. operators: the kinds of all operators.
-    lines: the source lines of all operators. handles: their debug handles in the Edge program.
+    name: the first operator's name, as messages show it. module: the path of that operator's module. operators: the
+    kinds of all operators, such as ``aten.relu``. lines: the source lines of all operators. handles: ExecuTorch's
+    debug handles of all operators.
     """
 
     name: str
@@ -97,9 +98,9 @@ def _handles(node: Node) -> tuple[int, ...]:
 
 
 def origins_of(units: Iterable[Unit], lowered: Lowered) -> dict[str, Origin]:
-    """Return the origin of each node of the graph, by the node's result.
+    """Return the origin of each node of the lowered graph, by the name of the node's result.
 
-    An operator without a node of its own, such as a ReLU, is computed with the last node of its unit.
+    An operator that is fused into another one, such as a ReLU, belongs to the origin of the last node of its unit.
     """
     owners = {result: _computed(node) for result, node in lowered.owners.items()}
     owned: dict[Node, list[str]] = {}
@@ -145,11 +146,11 @@ def _traced(facts: OperatorFacts, origins: Mapping[str, Origin]) -> OperatorFact
 
 
 def debug_handle_map(program: Program, origins: Mapping[str, Origin]) -> dict[int | str, tuple[int, ...]]:
-    """Return the debug handles of each event that a delegate logs for a run of the compiler's program; empty without
-    profiling.
+    """Return the debug handles of each event that a delegate logs in a run of the program. The result is empty if the
+    program was compiled without profiling.
 
-    ExecuTorch's NXP delegate logs the numbers of events, and this project's delegate their names: both are keys. NXP's delegate ends a
-    run with one more event, whose entry is empty.
+    There are two keys for each event, because ExecuTorch's NXP delegate logs an event's number and this project's
+    delegate logs its name. NXP's delegate logs one more event at the end of a run, which has no handles.
     """
     facts = facts_of(program)
     if not facts:
@@ -232,11 +233,13 @@ def graph_name(delegate: DelegateOptions, partition: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class CompiledPartition:
-    """A compiled partition. The lowered module in the program has it as ``_delegate_info_meta``.
+    """A compiled partition. The lowered module in the ExecuTorch program holds it as ``_delegate_info_meta``.
 
-    Only ``conversion`` depends on the options of the compiler. origins: a function that returns the origin of each node of the graph in the
-    model. lowered: the partition's graph with the edge nodes of its tensors. known_layers: the names of the graph's nodes in messages; they
-    are set for a model from the cache, which has neither origins nor ``lowered``.
+    Only ``conversion``, the result of the compiler, depends on the compiler's options. first_stages: results of the
+    compiler's first stages, which a compile with other options reuses. origins: a function that returns the operators
+    of the model behind each node of the graph. lowered: the graph with the edge node of each tensor. known_layers:
+    the name in messages of each node of the graph. It is set only for a model from the cache, which has neither
+    origins nor ``lowered``.
     """
 
     name: str
@@ -273,7 +276,8 @@ class CompiledPartition:
         return layers_of(self._origins) or dict(self.known_layers)
 
     def profiled(self) -> tuple[CompiledPartition, dict[int | str, tuple[int, ...]]]:
-        """Return the partition with the origins of its kernel calls in the program, and the debug handles of the events that a run logs.
+        """Return the partition and the debug handles of the events that a run of it logs. The program of this
+        partition names, for each kernel call, the operators of the model that the call computes.
 
         A partition that was compiled without profiling is returned unchanged, without debug handles.
         """
@@ -335,9 +339,10 @@ Made = TypeVar("Made")
 
 
 def all_compiled(compiles: Sequence[tuple[Callable[[], Made], Callable[[], DelegateOptions]]]) -> list[Made]:
-    """Compile all partitions of a model, given for each a function that compiles it and one that returns its options.
+    """Compile all partitions of a model and return the results. ``compiles`` has two functions for each partition:
+    one compiles it, the other returns its options.
 
-    If partitions need more SRAM than the budget, one BudgetError for all of them is raised after the last compile.
+    If partitions need more SRAM than the budget, one BudgetError for all of these is raised after the last compile.
     """
     made: list[Made] = []
     over: list[BudgetError] = []
@@ -390,9 +395,10 @@ def generate_neutron_compile_spec(
         config: The target.
         system_config: Ignored with a warning, as in ExecuTorch's NXP backend. ExecuTorch 1.0 and 1.1 have
             ``neutron_converter_flavor`` in this position: a text such as ``SDK_25_09`` is taken as the flavor.
-        extra_flags: The converter's flags as on a command line, in one text or a list. Of this project's compiler:
-            ``--sram-budget=KIB``, ``--io-place=arena`` and the others of ``CompileOptions``; of NXP's: fields of its
-            compilationOpts. This project's compiler warns of fields of NXP's that have no effect in it.
+        extra_flags: The converter's flags as on a command line, in one text or a list. This project's compiler takes
+            the flags of ``CompileOptions``, such as ``--sram-budget=KIB`` and ``--io-place=arena``. It also takes the
+            fields of NXP's compilationOpts, and warns of those that have no effect in it. NXP's converter takes the
+            fields of its compilationOpts.
         intermediates_dir: A folder for each partition's ``.tflite``, before and after compiling.
         operators_not_to_delegate: Operators (``aten::relu``, ``aten.add.Tensor``), nodes (``aten_relu_default_1``) and
             modules (``features.3``); ``*``, ``?`` and ``[...]`` are wildcards.
@@ -402,8 +408,8 @@ def generate_neutron_compile_spec(
         dump_kernel_selection_code: True writes a C file for each partition to the working directory. The file
             registers only the kernels that the partition calls.
         use_profiling: ``profile`` of ``CompileOptions``: each kernel call of a run leaves an event in the ETDump.
-        options: The compiler's options. Their target is ``config``; inputs and outputs are the caller's unless
-            ``io_place`` is set.
+        options: The compiler's options. Their target is ``config``. The caller provides the memory of inputs and
+            outputs, unless ``io_place`` is set.
         name: The model's name in messages.
         neutron_converter_flavor: Ignored with a warning (ExecuTorch 1.0 and 1.1 had it).
 
@@ -533,7 +539,8 @@ class NeutronBackend(BackendDetails):
     def copy_exported_program_for_preprocess(
         cls, edge_program: ExportedProgram, compile_specs: list[CompileSpec]
     ) -> ExportedProgram:
-        """Return the program itself, since ``preprocess`` only reads it. For a partition of ExecuTorch's NXP backend, return the copy that that backend makes."""
+        """Return the program itself, since ``preprocess`` only reads it. A partition of ExecuTorch's NXP backend is
+        copied by that backend instead."""
         other = None if _made(edge_program) else _other_backend(compile_specs)
         if other is not None:
             copied: ExportedProgram = other.copy_exported_program_for_preprocess(edge_program, compile_specs)
@@ -595,11 +602,13 @@ _STANDS_FOR = "openneutron_stands_for"
 
 
 def claim_name() -> None:
-    """Make ExecuTorch find this module's NeutronBackend by that name.
+    """Make ExecuTorch use this module's NeutronBackend for the backend id "NeutronBackend", which ExecuTorch's own
+    NXP backend also has.
 
-    ExecuTorch takes the last subclass of BackendDetails with the name of a backend. If ExecuTorch's own NXP backend was imported after this
-    module, a new class is defined here with the methods of this module's class. Partitions that the NXP backend's own partitioner made are
-    passed on to the NXP backend, so that both backends work in one process.
+    ExecuTorch takes the subclass of BackendDetails that was defined last under a backend's name. If the NXP backend
+    was imported after this module, this function defines a new class with the methods of this module's class. That
+    class passes partitions of the NXP backend's own partitioner on to the NXP backend, so that both backends work in
+    one process.
     """
     last = [item for item in BackendDetails.__subclasses__() if item.__name__ == NeutronBackend.__name__][-1]
     if last is not NeutronBackend and not hasattr(last, _STANDS_FOR):
@@ -610,9 +619,9 @@ def claim_name() -> None:
 
 
 def _other_backend(compile_specs: Sequence[CompileSpec]) -> Any:
-    """Return the class NeutronBackend of ExecuTorch's NXP backend for a compile spec that ``encode_specs`` did not make.
+    """Return the class NeutronBackend of ExecuTorch's own NXP backend if the compile spec belongs to that backend.
 
-    The result is None for a compile spec of ``encode_specs``, and where ExecuTorch's NXP backend is not imported.
+    Return None for a compile spec of this project (``encode_specs``), or if ExecuTorch's NXP backend is not imported.
     """
     if is_ours(compile_specs):
         return None
@@ -626,12 +635,12 @@ def _other_backend(compile_specs: Sequence[CompileSpec]) -> Any:
 def lower_program(
     program: ExportedProgram, specs: Sequence[CompileSpec]
 ) -> tuple[DelegateOptions, Lowered, Trial | None, Origins]:
-    """Return four values for a partition: its options, its lowered graph, the first stages of its compile, and a function that returns the
-    origins of the graph's nodes.
+    """Return four values for a partition: its options, its lowered graph, the results of the compiler's first stages,
+    and a function that returns the origins of the graph's nodes.
 
-    The graph and the first stages are the ones that the partitioner made and handed over, if program and compile spec are unchanged.
-    Otherwise the partition is lowered again and the first stages are None. Lowering again always succeeds, because the partitioner lowered
-    the same nodes.
+    The partitioner has lowered the partition already and run the first stages. Its results are taken if the program
+    and the compile spec have not changed since. Otherwise the partition is lowered again and the first stages are
+    None. Lowering again always succeeds, because the partitioner lowered the same nodes.
     """
     graph = program.graph_module.graph
     found: list[Handover] = [node.meta[HANDOVER] for node in graph.nodes if HANDOVER in node.meta]

@@ -21,8 +21,11 @@ def fourier(length: int, bins: int) -> np.ndarray[Any, np.dtype[np.complex128]]:
 
 
 class Spectrum(nn.Module):
-    """The real and the imaginary parts of the spectrum of each frame, as one convolution: the discrete Fourier transform times the periodic
-    Hann window is its weights, and the distance of two frames its stride. The multiplications of a front end are nearly all here."""
+    """The real and the imaginary parts of the spectrum of each frame, computed by one convolution.
+
+    Its weights are the matrix of the discrete Fourier transform times the periodic Hann window, and its stride is the
+    distance of two frames. It has nearly all multiplications of a front end.
+    """
 
     def __init__(self, window: int, hop: int) -> None:
         super().__init__()
@@ -74,11 +77,13 @@ class MelFrontEnd(nn.Module):
 
     Args:
         sample_rate: The rate of the PCM values in Hz.
-        window: The values of a frame, and of its Fourier transform. The window is the periodic Hann window.
-        hop: The distance of two frames in values.
+        window: The number of values in a frame, and in its Fourier transform. The window function is the periodic
+            Hann window.
+        hop: The number of values from the start of one frame to the start of the next.
         bands: The mel bands: triangles between ``lowest`` and ``highest``, of height 1 and evenly spaced on the mel scale
             2595 * log10(1 + f / 700).
-        coefficients: The number of MFCC, by the orthonormal DCT of type 2; 0: the bands themselves.
+        coefficients: The number of MFCC, computed by the orthonormal DCT of type 2. With 0, the results are the bands
+            themselves.
         lowest: The lowest frequency of the bands in Hz.
         highest: The highest one; 0: half of the sample rate.
         floor: The power that is added before the logarithm.

@@ -77,9 +77,10 @@ def receptive_field(model: nn.Module, example: Tensor, axis: int, output_axis: i
 
 
 def windows(total: int, size: int, field: Field) -> list[Window]:
-    """Return the windows of ``size`` inputs that compute a sequence of ``total`` inputs.
+    """Return windows of ``size`` inputs that together compute all outputs of a sequence of ``total`` inputs.
 
-    Raises InvalidOptionError where a window is longer than the sequence, or has no output of its own.
+    Raises InvalidOptionError where ``size`` is more than ``total``, or is not more than the ``before + after`` inputs
+    of the field.
     """
     if not field.before + field.after < size <= total:
         raise InvalidOptionError(

@@ -168,8 +168,8 @@ LAYERS = re.compile(r"(torch\.nn\.modules|ultralytics\.nn)(\.\w+)*")
 
 
 class _Guarded(type):
-    """The metaclass of the guarded subclasses of layers. A pickle can make instances without a call of the class; a
-    call of the class raises NeedsTrust."""
+    """The metaclass of the guarded subclasses that stand for layers while a file is read. A call of such a class
+    raises NeedsTrust. A pickle can make instances without a call."""
 
     def __call__(cls, *_arguments: Any, **_keywords: Any) -> NoReturn:
         raise NeedsTrust(f"it calls the class {cls.__name__}")
@@ -368,7 +368,7 @@ def staged(model: Any, name: str, loading: LoadingOptions = LoadingOptions()) ->
     height, width = _size(network, task, name, loading)
     head = network.model[-1]
     generator = torch.Generator().manual_seed(SEED)
-    images = torch.rand(1, int(network.yaml.get("channels", 3)), height, width, generator=generator)
+    images = torch.rand(1, _channels(network), height, width, generator=generator)
     head.export = True
     with torch.no_grad(), suppressed():
         network(images)  # computes the head's anchors
@@ -414,25 +414,36 @@ def _task_of(network: Any) -> str:
 
 
 def _size(network: Any, task: str, name: str, loading: LoadingOptions) -> tuple[int, int]:
-    """Return height and width of the images: as asked for, else as trained, else those of Ultralytics' own networks.
+    """Return the height and width of the images: those that the user asks for, else those of the training, else those
+    of Ultralytics' own networks.
 
-    Raises InvalidOptionError for a size that does not fit the network, and for a shape of an input that it does not
-    have.
+    Raises InvalidOptionError for a size that does not fit the network, and if the user states the shape of an input
+    that the network does not have.
     """
     given = (loading.input_shapes or {}).get(IMAGES)
     if unknown := [key for key in loading.input_shapes or {} if key != IMAGES]:
         raise InvalidOptionError(f"input_shapes: '{name}' has no input '{unknown[0]}'; its input is {IMAGES}.")
     step = 1 if task == "classify" else int(max(network.stride))
+    channels = _channels(network)
     if given is None:
         trained = getattr(network, "args", {})
         size = trained.get("imgsz") if isinstance(trained, dict) else getattr(trained, "imgsz", None)
-        given = (1, 3, *(size if isinstance(size, (list, tuple)) else [size or SIZES.get(task, SIZE)] * 2))
-    if len(given) != 4 or given[0] != 1 or any(int(side) < 1 or int(side) % step for side in given[2:]):
+        given = (1, channels, *(size if isinstance(size, (list, tuple)) else [size or SIZES.get(task, SIZE)] * 2))
+    if (
+        len(given) != 4
+        or tuple(given[:2]) != (1, channels)
+        or any(int(side) < 1 or int(side) % step for side in given[2:])
+    ):
         said = "x".join(map(str, given))
         raise InvalidOptionError(
-            f"input_shapes: {IMAGES} of '{name}' is {said}; it is 1x3xHEIGHTxWIDTH, with sides that are multiples of {step}."
+            f"input_shapes: {IMAGES} of '{name}' is {said}; it is 1x{channels}xHEIGHTxWIDTH, with sides that are multiples of {step}."
         )
     return int(given[2]), int(given[3])
+
+
+def _channels(network: Any) -> int:
+    """Return the number of channels of the network's images."""
+    return int(network.yaml.get("channels", 3))
 
 
 def _metadata(network: Any, task: str, size: tuple[int, int], results: str) -> dict[str, Any]:
@@ -446,7 +457,7 @@ def _metadata(network: Any, task: str, size: tuple[int, int], results: str) -> d
         "names": {str(place): str(label) for place, label in dict(network.names).items()},
         "stride": int(max(network.stride)),
         "imgsz": list(size),
-        "channels": int(network.yaml.get("channels", 3)),
+        "channels": _channels(network),
         "batch": 1,
         "end2end": is_end2end and results != RAW,
         "head": results,

@@ -394,11 +394,11 @@ HOST_SUFFIX = "-cpu"
 
 
 def host_alone(chip: Target) -> Target:
-    """Return the host core of a chip with an NPU as a target without an NPU: the core's facts, with the clock of the
-    host in this chip and the memories that the host reads.
+    """Return a target without an NPU: the host core of a chip that has one. The target has the facts of the core, the
+    clock that the core has in this chip, and the memories that the core reads.
 
-    Activations are in the first memory that the host reads and writes. The C port is that of the chip, or else that
-    of the core.
+    Activations are in the first memory that the core reads and writes. The C port is that of the chip if it has one,
+    or else that of the core.
     """
     core = described(chip.host.core.lower())
     assert core.cpu is not None
@@ -451,8 +451,8 @@ def host_beside(chip: Target) -> Target | None:
 
 
 def takes_int16(target: Target, host_calls: bool) -> bool:
-    """Return whether programs for ``target`` may have int16 activations: because the NPU computes on them, or with
-    ``host_calls`` because the host core does."""
+    """Return whether programs for ``target`` may have int16 activations. They may if the NPU computes on int16, or
+    with ``host_calls`` if the host core can run kernels for the program."""
     return INT16 in target.npu.data_types.value or (host_calls and host_beside(target) is not None)
 
 
@@ -465,8 +465,11 @@ DRIVER_SUFFIX = "-driver"
 
 
 def divided(name: str) -> tuple[str, str] | None:
-    """Split the name of a target with matrix products (``DRIVER_SUFFIX``) into the chip and the release of the driver,
-    which is empty if the name has none. Return None for the name of another target."""
+    """Split a name such as ``imx95-driver-second``, of a host core that gives matrix products to the NPU's driver
+    (``DRIVER_SUFFIX``), into the chip and the release of the driver.
+
+    The release is empty if the name has none. Return None for any other name.
+    """
     chip, suffix, release = name.rpartition(DRIVER_SUFFIX)
     found = suffix and release in ("", *(f"-{name}" for name in RELEASES))
     return (chip, release.removeprefix("-")) if found else None
@@ -480,10 +483,10 @@ def with_release(name: str, release: str) -> str:
 
 
 def host_with_jobs(chip: Target, release: str = "") -> Target:
-    """Return the host core of a chip as ``host_alone`` does, with the facts about matrix products that the NPU's driver
-    takes as jobs.
+    """Return the host core of a chip as ``host_alone`` does, as a target that gives matrix products to the NPU's
+    driver, as jobs.
 
-    Jobs have the form of the driver's ``release``, or without one of the release in the chip's file. Raises
+    The jobs have the form of the driver's ``release``. If that is empty, it is the release in the chip's file. Raises
     InvalidTargetError if nothing is published about jobs of the chip.
     """
     if chip.jobs is None:
@@ -502,8 +505,8 @@ _IN_THREADS = re.compile(r"(.+)-([1-9][0-9]?)-threads")
 
 
 def in_threads(name: str, count: int) -> str:
-    """Return the name of the target whose kernel calls ``count`` threads share. Another number of threads in ``name``
-    is replaced.
+    """Return the name of the target ``name`` with ``count`` threads, which share each kernel call. A number of
+    threads that ``name`` already has is replaced. With one thread, the name has no number.
 
     >>> in_threads("cortex-a55-2-threads", 4)
     'cortex-a55-4-threads'

@@ -65,12 +65,12 @@ _ENTRY = "entry"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """The declaration of a fact: its meaning, its unit, and the values that it can have.
+    """The declaration of a fact about a chip: its meaning, its unit, and the values that it can have.
 
-    ``choices`` are the words that a fact of words may have; empty for any other fact. ``is_one_word`` is True where
-    the fact has exactly one word. ``is_whole`` is True where a number has no fraction. ``least`` and ``most`` are the
-    bounds of a number; None for ``most``: there is no upper bound. ``is_sizes`` is True where the fact is a list of
-    whole numbers above 0, which are stored as words of digits.
+    A fact is words or a number. ``choices`` has the allowed words; it is empty for other facts. ``is_one_word`` is
+    True if the fact has exactly one word. ``is_whole`` is True if the number must be an integer. ``least`` and
+    ``most`` are the bounds of the number; ``most`` is None if there is no upper bound. ``is_sizes`` is True if the
+    fact is a list of integers above 0, which are stored as words of digits.
     """
 
     doc: str
@@ -171,8 +171,8 @@ class Cpu:
 
     @property
     def as_costs(self) -> Costs:
-        """Return the constants of the cost model for that NPU, on which a step takes one cycle.
-        ``compiler/cost/cycles.py`` has the instructions of a step."""
+        """Return the constants of the cost model for the imaginary NPU of ``as_npu``, on which a step of a kernel
+        takes one cycle. ``compiler/cost/cycles.py`` has the instructions of a step."""
         cycles = self.call_instructions.value * self.instruction_cycles.value
         one = Number(1, "", self.call_instructions.source)
         return Costs(
@@ -393,10 +393,10 @@ class Target:
 
     @property
     def step_bytes(self) -> float:
-        """Return the bytes that all units read while every multiplier computes one product.
+        """Return the bytes that all units together read in one step, in which every multiplier computes one product.
 
-        A unit reads one operand for all its pipelines. It reads the weights of each pipeline once for as many outputs
-        as the pipeline has accumulators (arXiv 2509.14388).
+        The pipelines of a unit share one operand, so that the unit reads it once. Each pipeline has its own weights.
+        They are read once for as many steps as the pipeline has accumulators (arXiv 2509.14388).
         """
         return self.units * self.macs * (1 + self.pipelines / self.npu.accumulators.value)
 

@@ -51,8 +51,8 @@ _ARRAYS = {
 
 
 def array_of(tensor: onnx.TensorProto) -> np.ndarray[Any, Any]:
-    """Return a tensor's values in a type that is computed here: float16, bfloat16 and float64 become float32, uint32
-    and uint64 become int64, and int4 and uint4 become int8 and uint8. Other types stay."""
+    """Return a tensor's values in a type that the importer supports: float16, bfloat16 and float64 become float32,
+    uint32 and uint64 become int64, and int4 and uint4 become int8 and uint8. Other types stay."""
     array = numpy_helper.to_array(tensor)
     if array.dtype.name == "bfloat16":
         return array.astype(np.float32)
@@ -62,9 +62,11 @@ def array_of(tensor: onnx.TensorProto) -> np.ndarray[Any, Any]:
 
 
 def dense(tensor: onnx.SparseTensorProto) -> np.ndarray[Any, Any]:
-    """Return all values of a sparse tensor. Its indices are those of the flattened tensor, or have one for each axis.
+    """Return a sparse tensor as a dense array. The sparse tensor's indices are either positions in the flattened
+    tensor, or rows of one index for each axis.
 
-    Raises Refused where the tensor has more than ``MOST_CONSTANT_BYTES``, and IndexError or ValueError for indices that do not fit.
+    Raises Refused if the dense array has more than ``MOST_CONSTANT_BYTES``. Raises IndexError or ValueError for
+    indices outside of the tensor.
     """
     values, places = array_of(tensor.values), numpy_helper.to_array(tensor.indices)
     if (size := math.prod(tensor.dims) * values.itemsize) > MOST_CONSTANT_BYTES:
@@ -85,8 +87,8 @@ class Step:
 
     Attributes:
         node: The node.
-        converter: Its row of the table.
-        module: The name of the step's module: the node's own name where it has one.
+        converter: The converter of the node's operator, from the table ``OPERATORS``.
+        module: The name of the PyTorch module that computes the step. It is the node's own name if the node has one.
         inputs: The names of the inputs; "" for one that is left out.
         outputs: The names of the outputs.
     """
@@ -99,10 +101,10 @@ class Step:
 
 
 def inlined(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the model with nodes replaced by their definitions where an operator has no converter. A definition is a
-    function of the file, or a function by which ONNX defines the operator. Nodes without a definition stay.
+    """Return the model with each operator that has no converter replaced by its definition. The definition is a
+    function in the file, or the function by which ONNX defines the operator. A node without a definition stays.
 
-    Raises Refused for functions of the file that call themselves or become too many nodes.
+    Raises Refused if functions of the file call themselves or expand to too many nodes.
     """
     _check_functions(model)
     for _ in range(16):  # a definition may use operators that have definitions themselves
@@ -211,13 +213,13 @@ _CONTROL = ("If", "Loop", "Scan", "Shape", "Size", "DynamicQuantizeLinear", "Cas
 
 @dataclass(slots=True)
 class Importer:
-    """The steps of a graph, for one set of input shapes.
+    """The importer of a graph for one set of input shapes. It computes what is constant, and collects the other nodes as steps.
 
     Attributes:
         name: The model's name in messages.
-        versions: The version of each domain's operators.
+        versions: The version of the operator set of each domain.
         constants: The values that are known, by name.
-        shapes: The values that depend on inputs, as tensors without data.
+        shapes: The values that depend on inputs, by name, as fake tensors that have a shape and a type but no data.
     """
 
     name: str
@@ -245,7 +247,10 @@ class Importer:
         self.shapes[name] = self._mode.from_tensor(example)
 
     def run(self, nodes: Sequence[onnx.NodeProto], scope: Mapping[str, str]) -> dict[str, str]:
-        """Go through nodes. ``scope`` has the name here of each value that is not called by its own name. Return the scope after them.
+        """Import the nodes in order. Return ``scope`` with the names of their outputs added.
+
+        ``scope`` maps a value's name in the file to its name in the importer. It differs in loops, where each
+        iteration has names of its own.
 
         Raises InvalidModelError for a node that can't be used.
         """
@@ -347,9 +352,9 @@ class Importer:
             self._quantization[outputs[0]] = inputs[place : place + 2]
 
     def _with_real_numbers(self, node: NodeView, inputs: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the inputs of a node. For an operator of ``REAL``, an input after the first that is computed from
-        constants alone, such as dequantized weights, is replaced by a constant with its values. The constant is
-        entered in ``constants``."""
+        """Return the inputs of a node. In an operator of ``REAL``, such as LSTM, each parameter that is computed from constants alone,
+        such as dequantized weights, is replaced by a new constant with the computed values. The first input is no parameter. The new
+        constants are entered in ``constants``."""
         made = list(inputs)
         for place in range(1, len(inputs)) if node.operator in REAL else ():
             if inputs[place] in self._derived:
@@ -410,7 +415,10 @@ class Importer:
         return made is not None and made.node.operator == "IsNaN" and made.inputs[0] == inputs[2]
 
     def _factor_of_one(self, inputs: tuple[str, ...]) -> str | None:
-        """Return the other operand of a product with constant ones, if the product has its shape. Exporters write it for masks without a gap."""
+        """Return ``x`` if the inputs are ``x`` and a constant of ones, and their product has the shape of ``x``. Otherwise return None.
+
+        Exporters write such products for masks that mask nothing.
+        """
         for ones, other in (inputs, inputs[::-1]):
             known = self.constants.get(ones)
             if known is None or other not in self.shapes or not known.size or (known != 1).any():
@@ -440,8 +448,8 @@ class Importer:
         return self.shapes[name] if name in self.shapes else self._mode.from_tensor(self._known(name))
 
     def _take(self, size: int) -> None:
-        """Count the bytes of computed constants before they are made. Raises Refused if all of them together exceed
-        ``MOST_CONSTANT_BYTES`` plus four times the bytes of the file's constants."""
+        """Add ``size`` to the bytes of computed constants, before these constants are computed. Raises Refused if the total exceeds
+        MOST_CONSTANT_BYTES + 4 * (bytes of the file's constants)."""
         self._constant_bytes += size
         most = MOST_CONSTANT_BYTES + 4 * self._given_bytes
         if self._constant_bytes > most:
@@ -483,11 +491,11 @@ class Importer:
     def _dynamicquantizelinear_node(
         self, proto: onnx.NodeProto, inputs: tuple[str, ...], outputs: tuple[str, ...], names: dict[str, str]
     ) -> None:
-        """Read dynamic quantization as the values that it quantizes, with the scale 1: products with their integers
-        are float products.
+        """Replace a dynamic quantization by its float input, with the scale 1 and the zero point 0. Integer products of the result thus
+        become float products.
 
-        Raises Refused if another node than MatMulInteger, ConvInteger or DequantizeLinear reads the integers, or if a
-        result is an output of the graph.
+        Raises Refused if a node other than MatMulInteger, ConvInteger or DequantizeLinear reads the integers, or if a result is an output
+        of the graph.
         """
         readers = [operator for name in proto.output for operator in self.readers(name)]
         if "" in readers or not set(self.readers(proto.output[0])) <= {

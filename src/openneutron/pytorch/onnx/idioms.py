@@ -135,8 +135,8 @@ def _less_maximum(importer: Importer, name: str, summed: Step) -> str | None:
 
 
 def _axis(importer: Importer, step: Step) -> int | None:
-    """Return the only axis of a reduction that keeps it with the length 1. Return None if ``keepdims`` is 0, or if
-    the axes are several, not given or no constants."""
+    """Return the axis of a reduction over a single axis that keeps this axis with the length 1. Return None if
+    ``keepdims`` is 0, or if there are several axes, none are given, or they are not constant."""
     axes = _axes(importer, step)
     return axes[0] if len(axes) == 1 and step.node.get("keepdims", 1) else None
 
@@ -162,9 +162,10 @@ def _log_softmax(node: NodeView, x: Tensor) -> Values:
 
 @_ends("Where")
 def _find_guarded_softmax(importer: Importer, node: NodeView, inputs: tuple[str, ...]) -> Idiom | None:
-    """Find the softmax of scores plus a mask with a choice of 0 for rows whose mask is all ``-inf``, as ONNX defines Attention.
+    """Find ``where(max(mask) == -inf, 0, softmax(scores + mask))``, which ONNX's definition of Attention has. It
+    gives 0 for rows whose mask is all ``-inf``.
 
-    The choice is left out: the mask of int8 scores has no ``-inf``, and nobody uses the result of a row without a key.
+    It becomes the softmax alone: an int8 mask has no ``-inf``, and the result of a row without any key is not used.
     """
     softmax, equal = _made_by(importer, inputs[2], "Softmax"), _made_by(importer, inputs[0], "Equal")
     masked = softmax and _made_by(importer, softmax.inputs[0], "Add")
@@ -377,8 +378,12 @@ _MOST_STEPS = 256
 
 @_ends("Div")
 def _find_adaptive_pool(importer: Importer, node: NodeView, inputs: tuple[str, ...]) -> Idiom | None:
-    """Find sums of gathered windows over their sizes. The nodes are computed on random values and compared with PyTorch's pooling: functions
-    that are linear are equal if they are equal there."""
+    """Find an adaptive average pool that is written as sums of gathered elements, divided by the sizes of their
+    windows.
+
+    The nodes are computed on random values and compared with PyTorch's pool. Linear functions that agree there are
+    equal.
+    """
     sums = _made_by(importer, inputs[0], "Add")
     if not sums or inputs[1] not in importer.constants or importer.shapes[inputs[0]].dim() != 4:
         return None
@@ -446,9 +451,10 @@ _CONVOLUTIONS = {3: F.conv1d, 4: F.conv2d}
 
 @converts("ChannelScale", constants=(1,), domain=OWN)
 def _channel_scale(node: NodeView, x: Tensor, factors: np.ndarray[Any, Any], offsets: Tensor) -> Values:
-    """Return a depthwise convolution of one point, whose only weight in a channel is exactly the channel's factor.
+    """Return ``x * factors + offsets`` per channel, as a depthwise convolution with a kernel of one point. The int8
+    weight of each channel stands for the channel's factor, with no error but that of float32.
 
-    Return a product and a sum of floats if ``x`` has neither rank 3 nor rank 4.
+    If the rank of ``x`` is neither 3 nor 4, return a product and a sum of floats.
     """
     if x.dim() not in _CONVOLUTIONS:
         along = [-1, *[1] * (x.dim() - 2)]
@@ -470,8 +476,11 @@ def _channel_scale(node: NodeView, x: Tensor, factors: np.ndarray[Any, Any], off
 
 @_ends("Pow")
 def _find_power_of_floats(importer: Importer, node: NodeView, inputs: tuple[str, ...]) -> Idiom | None:
-    """Find a power with a constant exponent of ``_POWERS`` in a quantized graph, if nothing quantizes its result,
-    such as in an RMSNormalization. ExecuTorch can't write a program with a power."""
+    """Find a power of a quantized graph whose result stays float, as in an RMSNormalization. Its exponent is a
+    constant in ``_POWERS``.
+
+    It becomes products and roots, because ExecuTorch can't write a program with a power.
+    """
     exponent = importer.constants.get(inputs[1])
     if exponent is None or exponent.size != 1 or exponent.ndim > importer.shapes[inputs[0]].dim():
         return None
@@ -492,7 +501,8 @@ def _find_norm_of_floats(importer: Importer, node: NodeView, inputs: tuple[str, 
 
 
 def _is_between_floats(importer: Importer, node: NodeView) -> bool:
-    """Return whether the graph is quantized, and the result of a node is not: no table between both quantizations takes the node's place."""
+    """Return whether the graph is quantized but no QuantizeLinear reads the node's result. Such a node can't become a
+    lookup table from its quantized input to its quantized result."""
     if not any(step.node.operator == "DequantizeLinear" for step in importer.steps):
         return False
     return "QuantizeLinear" not in importer.readers(node.names[0])

@@ -30,10 +30,10 @@ OLDEST = 7
 
 
 def read_onnx(path: Path, input_shapes: Mapping[str, Sequence[int]] | None = None) -> ExportedProgram | Staged:
-    """Return the program of an ONNX file, with random example inputs. For a detector that ends with a suppression of
-    boxes, return the module without it and the suppression as a later float step (``Staged``).
+    """Return the program of an ONNX file, with random example inputs. For a detector that ends with a non-maximum
+    suppression (NMS) of boxes, return a ``Staged``: the module without the NMS, and the NMS as a later float step.
 
-    ``input_shapes`` has the shape of each input by name, for inputs whose shapes are not fixed in the file.
+    ``input_shapes`` maps the names of inputs to shapes, for inputs whose shapes are not fixed in the file.
 
     The result has the file's ``metadata_props``, which the compiled file keeps. Raises InvalidModelError for a file
     that can't be used, and InvalidOptionError for a shape that does not fit the file.

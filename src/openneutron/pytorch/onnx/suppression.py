@@ -20,7 +20,8 @@ MOVES = ("Gather", "ReduceMax", "Slice", "Split", "Transpose")
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A suppression. ``decoded`` is the tensor before it, (1, 4 + classes + others, anchors); ``detections`` is the number of its results."""
+    """A non-maximum suppression (NMS). ``decoded`` is the tensor before it, (1, 4 + classes + others, anchors).
+    ``confidence`` and ``iou`` are its thresholds. ``detections`` is the number of its results."""
 
     decoded: str
     confidence: float
@@ -29,8 +30,8 @@ class Found:
 
 
 def found(graph: onnx.GraphProto) -> Found | None:
-    """Return the suppression at the end of a graph in the form in which Ultralytics exports it. Return None without a
-    suppression, for one that ignores classes, and for any other form."""
+    """Return the non-maximum suppression (NMS) at the end of a graph, in the form in which Ultralytics exports it.
+    Return None if there is no NMS, if it ignores classes, or if it has any other form."""
     makers = {name: node for node in graph.node for name in node.output}
     suppression = next((node for node in graph.node if node.op_type == "NonMaxSuppression"), None)
     places = next((node for node in graph.node if node.op_type == "NonZero"), None)

@@ -37,10 +37,11 @@ class Result(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The int16 state of a call that takes the old state and returns the new one beside other results. All other results share one
-    quantization.
+    """The state of a call, such as an LSTM's cell state, which the call takes and returns updated. It is int16. All
+    other results of the call share one quantization.
 
-    argument, result: the indices of the old and of the new state. scale: a function that returns the scale of the state for a call.
+    argument: the index of the argument that is the old state. result: the index of the result that is the new state.
+    scale: a function that returns the scale of a call's state.
     """
 
     argument: int
@@ -57,27 +58,32 @@ class Kept:
 class AnnotationRule:
     """The quantization of an operator's arguments and of its result. Arguments are given by their index.
 
-    data: activations. If an argument is a list of tensors, as that of cat, all of them share one scale with the result.
+    data: the arguments that are activations. If one is a list of tensors, as in cat, all of them share one scale with
+    the result.
 
-    weight, bias: constants.
+    weight, bias: the arguments that are the constant weight and bias.
 
-    weight_axis: the axis of the weight with a scale for each index, or None for one scale; a function if it depends on the call.
+    weight_axis: the channel axis of the weight, along which each index has its own scale. None: the weight has one
+    scale. It is a function if it depends on the call.
 
-    bias_scales: a function that returns the function from weight scales to bias scales, for calls whose bias has other scales.
+    bias_scales: a function from a call to the function that computes bias scales from weight scales. It is for calls
+    whose bias has other scales than usual.
 
     own_if: a function that returns whether the result of a call has a scale of its own although ``result`` is SHARED.
 
-    fuses: a clamp that is the only reader is fused into this operator.
+    fuses: a clamp, such as a ReLU, is fused into this operator if it is the only reader of the result.
 
     otherwise: the rule of a call whose weight is not a constant.
 
     state: an argument whose scale the result shares if the call has that argument.
 
-    products: a function that yields further constant weights of a call, each with the bias that is added to its product.
+    products: a function that yields the further constant weights of a call, each with the bias that is added to its
+    product.
 
     narrow: an argument of ``data`` that stays int8 if the others are int16, as in LiteRT.
 
-    int8_alone: a function that returns whether a call stays int8 in an int16 model, because no kernel computes it on int16.
+    int8_alone: a function that returns whether a call stays int8 in an int16 model, because no kernel computes it on
+    int16.
 
     kept: the state of a call with several results. It is int16 in any model.
     """

@@ -59,7 +59,8 @@ def unequal_to_number(self: Tensor, other: float) -> Tensor | Keep:
 
 
 def _of_boolean(self: Tensor, other: float, stays: bool) -> Tensor | Keep:
-    """Return the comparison of a boolean with 0 or 1. If ``stays``, its result is the boolean, written as two negations; otherwise it is the negation.
+    """Return the comparison of a boolean tensor with 0 or 1. It is two negations if the result equals the tensor
+    (``stays``), and one negation otherwise.
 
     Return KEPT for another type or another number.
     """
@@ -314,9 +315,10 @@ def _bytes(context: Context, tensor: str, shape: Shape) -> str:
 
 
 def _all_bytes(node: Node, context: Context, op: str, operands: Sequence[str], shape: Shape) -> str:
-    """Compare bytes and reduce the last axis: all bytes must be equal for ``equal``, or any differ for ``not_equal``.
+    """Compare integers that are given as bytes along the last axis. They are equal if all bytes are (``equal``), and
+    differ if any byte does (``not_equal``).
 
-    Return the name of the boolean result, of ``shape`` without the last axis.
+    Return the name of the boolean result, whose shape is ``shape`` without the last axis.
     """
     same = context.emit(op, operands, shape, None, f"{node.name}_of_bytes", DType.BOOL)
     axes = context.add_integers(f"{node.name}_axes", [len(shape) - 1])
@@ -409,11 +411,11 @@ def integers_of_numbers(node: Node, context: Context, value: Value) -> Value | R
 def _saturated(
     context: Context, value: Value, quant: QuantParams, stem: str, scale: float | None = None
 ) -> Value | None:
-    """Return int32 or int64 integers quantized to int8 as PyTorch quantizes them.
+    """Return int32 or int64 integers quantized to int8 as PyTorch quantizes them. ``scale``: the scale to quantize
+    with, if it is not that of ``quant``. The tensor of the result has ``quant`` in any case.
 
-    Return None if neither [-128, 127] nor [0, 255] contains all integers that do not saturate. Within that range, a table of
-    the low byte gives the result. Outside, the sign does. ``scale``: the scale to quantize with if it is not that of ``quant``,
-    which the result's tensor has in any case.
+    Inside of one range, [0, 255] or [-128, 127], a lookup table of the integer's low byte gives the result. Outside
+    of it, all integers must saturate, and the sign gives the result. Return None if neither range is enough.
     """
     here = context.tensors[value.tensor]
 
@@ -477,9 +479,9 @@ def _reals(quant: QuantParams, dtype: DType) -> np.ndarray:
 
 
 def _with_number(node: Node, context: Context, a: Value, holds: np.ndarray, name: str) -> Value:
-    """Lower a comparison with a number to a comparison with one stored value.
+    """Lower a comparison with a number to a comparison of quantized integers with one integer.
 
-    holds: the result of the comparison for each stored value, the lowest first.
+    holds: the result of the comparison for each possible quantized integer, from the lowest to the highest.
     """
     if name in ("eq", "ne"):
         odd = np.flatnonzero(holds == (name == "eq"))
@@ -495,10 +497,11 @@ def _with_number(node: Node, context: Context, a: Value, holds: np.ndarray, name
 
 
 def _comparable(node: Node, context: Context, values: Sequence[Value], name: str) -> list[Value]:
-    """Return the values at scales that LiteRT's comparison accepts and does not round too much.
+    """Return the values at scales that LiteRT's comparison accepts and at which it is accurate.
 
-    If their scales are too large or too small, all values are multiplied by one number. LiteRT orders int16 values as stored,
-    so that both get the larger scale.
+    If their scales are too large or too small, all values are multiplied by one number, which does not change the
+    comparison. LiteRT orders int16 values by their quantized integers, so that all of them get the largest of their
+    scales.
     """
     quants = [context.quant(value) for value in values]
     if context.dtype(values[0]) is DType.INT16 and name not in ("eq", "ne"):

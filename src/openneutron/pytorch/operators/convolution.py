@@ -141,9 +141,10 @@ def _stacked(read: list[Tensor], groups: int) -> Tensor:
 
 
 def _taps_of(weight: Tensor, taps: list[int], groups: int) -> Tensor:
-    """Return the weights of a transposed convolution of images: those of ``weight`` at these taps of the depth, concatenated.
+    """Return the weights of a transposed 2-D convolution: the weights of a 3-D one at the positions ``taps`` of the
+    depth, concatenated along the input channels.
 
-    Return zeros if there is no tap.
+    Return zeros if ``taps`` is empty.
     """
     split = weight.reshape(groups, -1, *weight.shape[1:])
     chosen = [split[:, :, :, k] for k in taps] or [torch.zeros_like(split[:, :, :, 0])]
@@ -499,9 +500,11 @@ def _is_same(extents: Pair, result: Pair, spread: Pair, stride: Pair, before: Pa
 
 
 def _weights(context: Context, weight: Value, groups: int, spread: Pair, dilation: Pair) -> str:
-    """Convert PyTorch's weights [input, output of the group, height, width] to a constant [output, height, width, input].
+    """Convert the weights [input, output of the group, height, width] of PyTorch to a constant [output, height,
+    width, input], without groups and dilation.
 
-    The height and width of the constant are ``spread``. Zeros stand between the taps, for the dilation, and between the groups.
+    ``spread`` is the height and width of the constant. Its added elements are zeros: those between dilated taps, and
+    those that connect different groups.
     """
     name = context.arranged(weight, tuple(range(len(weight.shape))))
     here = context.tensors[name]
@@ -521,9 +524,8 @@ def _weights(context: Context, weight: Value, groups: int, spread: Pair, dilatio
 
 
 def output_scales(quant: QuantParams, groups: int, inputs: int, group_outputs: int) -> QuantParams:
-    """Return the quantization of a transposed convolution's weights with one scale for each output channel, or with
-    one scale. Raises Rejected if the scales of the weights don't allow either, or if per-channel weights have a zero
-    point."""
+    """Return the quantization of a transposed convolution's weights: one scale for each output channel, or one scale
+    for all. Raises Rejected if the given scales belong to another axis, or if per-channel weights have a zero point."""
     if quant.axis is None:
         return quant
     if any(quant.zero_points):

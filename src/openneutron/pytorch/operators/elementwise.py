@@ -117,8 +117,8 @@ def aminmax(self: Tensor, dim: int | None, keepdim: bool) -> list[Tensor] | Keep
 def mean_of_another_type(
     self: Tensor, dtype: torch.dtype | None, dim: list[int] | None = None, keepdim: bool = False
 ) -> Tensor | Keep:
-    """Compute a mean of float32 values that is to be float64 in float32, and convert the result: sums of int8 values
-    are exact either way. Return KEPT for other types."""
+    """Return the mean of float32 values as float64. The mean is computed in float32 and then converted: sums of int8
+    values are exact in both types. Return KEPT for other types."""
     if self.dtype != torch.float32 or dtype != torch.float64:
         return KEPT
     return self.mean(dim or list(range(self.dim())), keepdim=keepdim).to(dtype)
@@ -165,11 +165,11 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
 
 @decomposes("aten.prod.dim_int")
 def product_along(self: Tensor, dim: int, keepdim: bool, dtype: torch.dtype | None) -> Tensor | Keep:
-    """Multiply the two halves of the values until one value is left. Where the number of values is odd, the last one
-    is set aside; the values set aside are multiplied in at the end.
+    """Multiply the first half of the values by the second half, until one value is left. If a number of values is
+    odd, the last one is set aside and multiplied in at the end.
 
-    Each product has a scale of its own. A concatenation of products and remaining values would have one scale for all
-    of them.
+    Each product thus has a scale of its own. A concatenation of products and values would need one scale for all of
+    them.
 
     Return KEPT for integers, for another result type, and for more than ``MOST_FACTORS`` values.
     """
@@ -315,9 +315,10 @@ ROUNDS = Reject(
 
 
 def of_two(node: Node) -> Reject | None:
-    """Return a reason against a quotient of integers or a rounded quotient of two computed tensors, or None.
+    """Return the reason why the NPU can't compute a quotient: it is of integers, or it is rounded and both operands
+    are computed. Otherwise return None.
 
-    The quotient of one computed tensor and a constant is a table.
+    The quotient of one computed tensor and a constant becomes a lookup table.
     """
     if (integers := of_integers(node)) is not None:
         return integers
@@ -347,9 +348,10 @@ the name of the result."""
 
 
 def _along(op: str, rescaled: Rescaled) -> Callable[[Node, Context], Value | Reject]:
-    """Return the rule of an operator along one dimension, which LiteRT supports along the last axis.
+    """Return the lowering rule of an operator along one dimension, such as softmax. The rule moves this dimension to
+    the last axis, as LiteRT requires.
 
-    ``rescaled`` adds the operators for an int8 result whose quantization is not the one that LiteRT fixes.
+    ``rescaled`` adds the operators for an int8 result whose quantization differs from LiteRT's fixed one.
     """
     fixed = BY_NAME[op].fixed_output
     assert fixed is not None
@@ -385,7 +387,8 @@ def _fine(node: Node, context: Context, source: str, quant: QuantParams) -> str:
 def _wide(node: Node, context: Context, source: str, quant: QuantParams) -> str:
     """Add log_softmax as x - max(x) + max(log_softmax(x)) and return the name of the result.
 
-    LiteRT's result saturates at -255/16, which only the largest logarithm of a row always exceeds. x - max(x) is exact.
+    LiteRT's log_softmax saturates at -255/16. The largest value of a row never saturates, so that only this value is
+    taken from it. x - max(x) is exact.
     """
     fixed = BY_NAME["log_softmax"].fixed_output
     here, shape = context.tensors[source].quant, context.tensors[source].shape

@@ -75,10 +75,10 @@ def scatter_add(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor | 
 
 
 def _scattered(x: Tensor, dim: int, index: Tensor, values: Tensor, accumulate: bool) -> Tensor | Keep:
-    """Write values along a dimension, with indices of its own for each line.
+    """Write values along a dimension, as ``scatter`` does: each line along this dimension has its own indices.
 
-    Return KEPT if the input and the indices differ in the extent of another dimension, for integers, without indices,
-    and for more than ``MOST_ONE_HOT`` elements of the one-hot matrix.
+    Return KEPT for integers, if there are no indices, if the input and the indices differ in the extent of another
+    dimension, or if the one-hot matrix has more than ``MOST_ONE_HOT`` elements.
     """
     if not x.is_floating_point() or values.dtype != x.dtype or not x.dim() or not index.numel():
         return KEPT
@@ -115,9 +115,9 @@ def select_scatter(self: Tensor, src: Tensor, dim: int, index: int) -> Tensor | 
 
 @decomposes("aten.slice_scatter.default")
 def slice_scatter(self: Tensor, src: Tensor, dim: int, start: int | None, end: int | None, step: int) -> Tensor | Keep:
-    """Concatenate the slices of ``src`` with the parts of ``self`` between them.
+    """Return ``self`` with ``src`` in the place of a slice, as a concatenation of the parts of both.
 
-    Return KEPT if a step above 1 takes more than ``MOST_PIECES`` slices.
+    Return KEPT if a step above 1 needs more than ``MOST_PIECES`` slices of ``src``.
     """
     dim = dim % self.dim()
     extent = self.shape[dim]
@@ -284,11 +284,11 @@ def index_select(node: Node, context: Context) -> Value | Reject:
 
 @lowers("aten.index.Tensor", moves=True, layout=Layout.OWN, emits=("slice", "gather"))
 def index(node: Node, context: Context) -> Value | Reject:
-    """Lower indexing by tensors to GATHER. Constant indices below 0 count from the end. Several index tensors must be for
-    neighbouring dimensions, and all but the last must be constant.
+    """Lower indexing by tensors to GATHER. Several index tensors must be for neighbouring dimensions, and all but the
+    last must be constant. Constant indices below 0 count from the end.
 
-    If the last one is computed, each other one must be a single position, or the two must be for the first two
-    dimensions and the constant one name all rows in order.
+    If the last index tensor is computed, the constant ones must each be a single position. Another allowed form is ``x[arange(rows), i]``: two
+    index tensors for the first two dimensions, of which the first names all rows in order.
     """
     given = arguments_of(node)
     places = [place for place, item in enumerate(given["indices"]) if item is not None]

@@ -221,7 +221,8 @@ lowers("aten.bmm.default", layout=Layout.OWN, emits=("batch_matmul",))(matmul)
 
 
 def _product(node: Node, context: Context, a: Value, b: Value, weight_turned: bool = False) -> Value | Reject:
-    """Add a BATCH_MATMUL, which reads each operand in its stored order, with rows or columns innermost, and return its result.
+    """Add a BATCH_MATMUL and return its result. The BATCH_MATMUL reads each operand as it is stored, whether its rows
+    or its columns are innermost in memory.
 
     weight_turned: ``b`` is the weight [outputs, inputs] of a linear layer.
     """
@@ -347,8 +348,8 @@ def attended(scores: Tensor, value: Tensor, is_causal: bool = False) -> Tensor:
 
 
 def _grouped_product(rows: Tensor, matrix: Tensor) -> Tensor:
-    """Return rows @ matrix. Several heads of ``rows`` that share a head of ``matrix`` are joined to one head of more rows, without
-    a copy."""
+    """Return rows @ matrix. If several heads of ``rows`` share a head of ``matrix``, as in grouped-query attention,
+    these heads are joined to one head with more rows. This avoids a copy of ``matrix``."""
     if (
         min(rows.dim(), matrix.dim()) < 3
         or rows.shape[-3] == matrix.shape[-3]
@@ -362,8 +363,8 @@ def _grouped_product(rows: Tensor, matrix: Tensor) -> Tensor:
 
 
 def _masked(scores: Tensor, mask: Tensor | None, is_causal: bool) -> Tensor:
-    """Return the scores plus the mask, in which ``MASKED`` replaces False and numbers below it, such as -infinity.
-    With ``is_causal``, ``MASKED`` is also added for the keys behind each query."""
+    """Return the scores plus the mask. In the mask, False and numbers below ``MASKED``, such as -infinity, become
+    ``MASKED``. With ``is_causal``, ``MASKED`` is also added to the scores of all keys after each query's position."""
     if is_causal:
         rows, columns = scores.shape[-2:]
         scores = scores + torch.full((rows, columns), MASKED).triu(1)

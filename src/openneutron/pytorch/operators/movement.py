@@ -410,9 +410,10 @@ def repeat(node: Node, context: Context) -> Value | Reject:
 
 
 def _repeats(shape: Shape, wanted: Shape) -> list[tuple[int, int, int, int]]:
-    """Return (elements before, extent, count, elements after) for each run of axes that is repeated as one axis.
+    """Return the repeats that turn ``shape`` into ``wanted``, each as (elements before, extent, number of repeats,
+    elements after). Neighbouring axes of extent 1 are repeated as one axis.
 
-    The innermost run comes first, so that the later ones copy long lines.
+    The innermost axis comes first, so that the later repeats copy long lines.
     """
     runs: list[tuple[int, int, int, int]] = []
     here = list(shape)

@@ -85,9 +85,9 @@ def _average_rescales(node: Node) -> bool:
 
 
 def _values_of_chain(node: Node) -> int:
-    """Return the number of values of which one result is the mean, including adjacent pools.
+    """Return the number of input values whose mean is one result. Pools directly before and after this one count too.
 
-    Adjacent pools result, for example, from the decomposition of a pool in three dimensions.
+    Such a chain of pools comes, for example, from the decomposition of a 3-D pool.
     """
     chain = [node]
     for beside in (_source_pool, _user_pool):
@@ -124,10 +124,11 @@ On noise, this gains 3 dB for 3x3, 5 for 4x4, 13 for 8x8, and less than 2 for 2x
 
 
 def _rescales(pool: Pool, values: int) -> bool:
-    """Return whether the result of a pool gets a scale of its own, finer than that of the input.
+    """Return whether the result of a pool gets a scale of its own, finer than that of the input. values: the number
+    of input values whose mean is one result.
 
-    It does if the pool averages whole axes, or is rounded only once. A small window keeps the input's scale, as LiteRT's own pool does.
-    values: the number of values of which one result is the mean.
+    It does if the pool averages whole axes, or if it can be computed with one rounding. A small window that LiteRT's
+    own pool supports keeps the input's scale, because a finer scale gains little there.
     """
     if pool.averages.mean_axes:
         return True
@@ -216,8 +217,8 @@ def decompose_adaptive_max_pool(self: Tensor, output_size: list[int]) -> tuple[T
 
 
 def _with_positions(dimensions: int) -> Callable[..., tuple[Tensor, Tensor | None]]:
-    """Return the decomposition of a maximum pool whose second result is the positions. The positions are None if they
-    take more than ``MOST_COMPARED`` comparisons; the call is then decomposed only if nothing reads them."""
+    """Return the decomposition of a max pool that also returns the positions of the maxima. The positions are None if
+    they take more than ``MOST_COMPARED`` comparisons. Then a call is decomposed only if nothing reads its positions."""
     pool = getattr(_aten, f"max_pool{dimensions}d").default
 
     def max_pool(
@@ -352,10 +353,11 @@ def strided_windows(extent: int, outputs: int, kernel: int, stride: int, padding
 
 
 def first_positions(x: Tensor, largest: Tensor, windows: Sequence[Windows]) -> Tensor | None:
-    """Return the positions of maxima as int64 in the shape of ``largest``, or None if that takes too many comparisons.
+    """Return the position of the first maximum of each window, as int64 in the shape of ``largest``. Return None if
+    that takes too many comparisons.
 
-    A position is an index into the flattened last dimensions of x. ``windows`` has the windows along each of these dimensions. ``largest``
-    has the quantization of x, so that equal values stay equal.
+    A position is an index into the flattened last dimensions of ``x``. ``windows`` has the windows along each of
+    these dimensions. ``largest``, the maxima, has the quantization of ``x``, so that equal values stay equal.
     """
     image = x.shape[-len(windows) :]
     elements, outputs = math.prod(image), math.prod(len(axis) for axis in windows)
@@ -452,10 +454,11 @@ def adaptive_max_pool(node: Node, context: Context) -> Value | Reject:
 
 
 def _side_by_side(node: Node, context: Context, source: str, window: Window, result: Shape) -> str:
-    """Return an NHWC tensor in which the rows and columns of each dilated window are copied next to each other.
+    """Return an NHWC tensor in which the elements of each dilated window are copied next to each other, for a max
+    pool without dilation.
 
-    A position outside of the image is replaced by one of the same window inside, which does not change the maximum. Raises Rejected for a
-    window without a position inside.
+    An element in the padding is replaced by an element of the same window inside of the image, which does not change
+    the maximum. Raises Rejected for a window that lies wholly in the padding.
     """
     for axis in (1, 2):
         extent, place = context.tensors[source].shape[axis], axis - 1

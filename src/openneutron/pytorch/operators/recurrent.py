@@ -57,8 +57,8 @@ LARGEST_CELL = 16
 def cell_scale(call: Node) -> float:
     """Return the scale of the int16 cell state of an LSTM call, a power of two.
 
-    If the call has no initial cell state, the state is 0 before the first step, and a step adds at most 1. With few
-    steps, its range is therefore small. Otherwise the range goes up to ``LARGEST_CELL``.
+    A call with an initial cell state gets the range up to ``LARGEST_CELL``. Without one, the state begins at 0 and
+    each step adds at most 1, so that the range goes up to min(steps, ``LARGEST_CELL``).
     """
     given = arguments_of(call)
     largest = LARGEST_CELL
@@ -95,7 +95,8 @@ def _lstm_states(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return the hidden state after each step, the final hidden state and the final cell state.
 
-    The final states have the shapes of the initial states, or [1, sequence, unit] if these are None.
+    A final state has the shape of the initial state (``hidden`` or ``cell``). If that is None, the shape is [1,
+    sequences, units].
     """
     params = [torch.cat([*input_weights]), torch.cat([*hidden_weights])]
     if biases:
@@ -480,8 +481,9 @@ def _lstm(node: Node, context: Context, shape: Shape, quant: QuantParams, hidden
 
 
 def _hidden_quant(node: Node, context: Context) -> QuantParams:
-    """Return the quantization of a hidden state: that of its readers, or if only the cell state is read, that of the hidden state
-    before the first step. Raises Rejected if neither exists for a projected state."""
+    """Return the quantization of an LSTM's hidden state: that of the nodes that read it. If none does, it is that of
+    the initial hidden state. If there is no initial state either, it is ``_UNPROJECTED``, and Rejected is raised for
+    a projected state."""
     given, results = arguments_of(node), results_of(node)
     read = next((results[place][0] for place in (0, 1) if place in results), None)
     if read is not None:

@@ -61,7 +61,8 @@ def hypot(self: Tensor, other: Tensor) -> Tensor | Keep:
 
 
 def _variance(x: Tensor, dims: list[int], correction: float, keepdim: bool) -> Tensor | Keep:
-    """Return the variance over ``dims``, as a mean of squares times a factor for the correction. A sum of squares would be large.
+    """Return the variance over ``dims``: the mean of squared deviations, times a factor for the correction. The mean
+    comes first, because a sum of squares would be large.
 
     Return KEPT if the variance is NaN or infinite.
     """
@@ -98,18 +99,20 @@ for _root, _name in ((False, "var"), (True, "std")):
 def vector_norm(
     self: Tensor, ord: float, dim: Sequence[int] | None, keepdim: bool, dtype: torch.dtype | None
 ) -> Tensor | Keep:
-    """Compute a norm from (mean * number of terms) in place of a sum. For an infinite ``ord``, the norm is a maximum
-    or minimum.
+    """Compute a norm with (mean * number of terms) in place of a sum. If ``ord`` is infinite, compute a maximum or
+    minimum.
 
-    The result of a mean has a scale of its own, and the lookup table of the root includes the number of terms.
+    The mean has a scale of its own, and the number of terms becomes a part of the root's lookup table.
 
-    Return KEPT if any other ``ord`` is not positive, if there are no elements or an empty list of dimensions, or if
-    ``dtype`` is another type.
+    Return KEPT if ``ord`` is finite but not positive, if there are no elements or no dimensions in ``dim``, or if
+    ``dtype`` is not the input's type.
     """
     dims = tuple(range(self.dim())) if dim is None else tuple(dim)
+    if dtype is not None and dtype != self.dtype:
+        return KEPT
     if not self.dim() and ord != 0:
         return self.abs()
-    if not dims or not self.numel() or (dtype is not None and dtype != self.dtype):
+    if not dims or not self.numel():
         return KEPT
     if abs(ord) == math.inf:
         return self.abs().amax(dims, keepdim) if ord > 0 else self.abs().amin(dims, keepdim)
@@ -145,8 +148,9 @@ def mean(node: Node, context: Context) -> Value | Reject:
 
 @lowers("aten.sum.default", "aten.sum.dim_IntList", layout=Layout.OWN, emits=("mean", "depthwise_conv_2d", "mul"))
 def total(node: Node, context: Context) -> Value | Reject:
-    """Lower a sum of n values to their mean times n. The scale of the mean is 1/n of the scale of the sum, so that the product with
-    n changes only the scale, not the bytes. (LiteRT 2.3.0's reference SUM takes int8 for uint8.)"""
+    """Lower a sum of n values to their mean times n. The scale of the mean is 1/n of the scale of the sum, so that
+    the product with n changes only the scale and not the bytes. A SUM is avoided because LiteRT 2.3.0's reference SUM
+    takes int8 for uint8."""
     data, dims, kept = _reduced(node, context)
     count = math.prod(data.shape[dim] for dim in dims)
     quant = context.results.quant(node)
@@ -199,12 +203,12 @@ MOST_WEIGHTS = 1 << 18
 
 
 def sum_weight(ratio: float, count: int) -> int:
-    """Return the weight with which a depthwise convolution rounds a mean of ``count`` values of int8 better than LiteRT's MEAN, or 1 if
-    none does. ratio: the scale of the values over that of the mean.
+    """Return the stored weight of a depthwise convolution that computes the mean of ``count`` int8 values. Return 1
+    if the convolution would not round better than LiteRT's MEAN. ratio: (scale of the values) / (scale of the mean).
 
-    LiteRT rounds twice: the product of the sum and the multiplier, and the result of a shift to the right by n bits. The first rounding
-    changes 2^-(n + 1) of the results if n is at least 1. For example, 1.3 steps are 2.6 before a shift by 1 bit. They become 3, and then
-    2 steps, not 1. A weight w multiplies the sum, so that n is larger by log2(w).
+    LiteRT rounds twice: the product of the sum and a multiplier, and then the result of a right shift by n bits. If n
+    is at least 1, the first rounding changes 2^-(n + 1) of the results. For example, 1.3 steps are 2.6 before a shift
+    by 1 bit. They become 3, and then 2 steps, not 1. A weight w multiplies the sum, which makes n larger by log2(w).
     """
     _, shift = mean_multiplier(ratio, 1.0, count)
     return most_weight(count) if -EXACT_FROM < shift < 0 else 1
@@ -216,11 +220,11 @@ def most_weight(count: int) -> int:
 
 
 def _weighted(node: Node, context: Context, data: Value, places: list[int], quant: QuantParams) -> str | None:
-    """Add a depthwise convolution for the mean over consecutive stored axes, and return its result [outer axes, 1, 1,
-    inner axes].
+    """Add a depthwise convolution that computes the mean over neighbouring axes of the stored tensor. Return its
+    result [outer axes, 1, 1, inner axes].
 
-    Return None if MEAN is to compute it: if MEAN is as good, for int16, for axes that are not consecutive or have no
-    elements behind them, and above ``MOST_WEIGHTED`` values or ``MOST_WEIGHTS`` bytes of weights.
+    Return None if MEAN should compute it: if MEAN is as exact, for int16, for axes that are not neighbours or are
+    innermost, and above ``MOST_WEIGHTED`` values or ``MOST_WEIGHTS`` bytes of weights.
     """
     here = context.tensors[data.tensor]
     places = [place for place in places if here.shape[place] > 1]
@@ -416,9 +420,10 @@ def rms_norm(node: Node, context: Context) -> Value | Reject:
 
 
 def _lines(node: Node, context: Context, centred: bool) -> Value:
-    """Add a layer_norm over the last dimensions, which become one axis in the order of the tensor's memory; return its result.
+    """Add a layer_norm over the last dimensions and return its result. These dimensions become one axis, in the order
+    in which memory holds them.
 
-    centred: the mean is subtracted, as in a layer norm and not in an RMS norm.
+    centred: True subtracts the mean, as a layer norm does. False does not, as in an RMS norm.
     """
     given, shape = arguments_of(node), shape_of(node)
     data = context.settled(context.value(given["input"]))

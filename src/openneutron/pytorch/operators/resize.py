@@ -21,7 +21,8 @@ from openneutron.pytorch.operators.separable import Matrix, Separable, apply, ne
 
 
 def _resize(on_images: str, given: dict[str, Any]) -> Callable[[Tensor, list[int], list[float | None]], Tensor]:
-    """Return a function that resizes images with the attributes of a resize in other dimensions.
+    """Return a function that resizes images with the operator ``on_images``. ``given``: the arguments of a resize in
+    other dimensions, such as ``align_corners``.
 
     The function resizes by the factors if any is given, else to the output extents.
     """
@@ -37,7 +38,7 @@ def _resize(on_images: str, given: dict[str, Any]) -> Callable[[Tensor, list[int
 
 
 def _sizes_and_factors(given: dict[str, Any], rank: int) -> tuple[list[int], list[float | None]]:
-    """Return the output extents of a call, or zeros, and its factors, or Nones.
+    """Return the output extents of a call, or zeros if it has none, and its scale factors, or Nones.
 
     If a call has both, PyTorch computes positions with the factors.
     """

@@ -176,18 +176,20 @@ def nearest_positions(
 
 
 def _in_row(axis: int, item: Any, neutral: int) -> list[int]:
-    """Return a pool's argument for an image of one row along ``axis``: ``neutral``, and the number of that axis.
+    """Return a pool's argument for an image of a single row, which is one axis of the original image: [``neutral``,
+    the number for ``axis`` in ``item``].
 
-    item: the argument for images, [rows, columns] or one number for both.
+    item: the argument for the original image, [rows, columns] or one number for both.
     """
     items = list(item) if isinstance(item, (list, tuple)) else [item]
     return [neutral, items[axis % len(items)]]
 
 
 def _matrix(extent: int, overload: Callable[..., torch.Tensor], *args: Any) -> Matrix:
-    """Return the matrix of a call along an axis: its results for unit vectors, which are images of one row.
+    """Return the matrix of a linear operator along an axis. Its columns are the operator's results for unit vectors,
+    which are passed as images of one row.
 
-    The same holds for columns, because these operators treat rows and columns alike.
+    The matrix is the same for columns, because these operators treat rows and columns alike.
     """
     units = torch.eye(extent).reshape(1, extent, 1, extent)
     with torch.no_grad():
@@ -196,10 +198,11 @@ def _matrix(extent: int, overload: Callable[..., torch.Tensor], *args: Any) -> M
 
 
 def as_integers(matrix: Matrix, dtype: DType = DType.INT8) -> tuple[npt.NDArray[np.integer[Any]], float]:
-    """Return (stored, scale): the matrix as int8 or int16, and the scale 1/n with the smallest rounding error.
+    """Return (stored, scale): the matrix as int8 or int16 integers, and the scale 1/n that has the smallest rounding
+    error.
 
-    n is a whole number, or the largest number with which the entries fit. Each row keeps its sum as far as n allows, so that a
-    constant input has a constant result.
+    n is a whole number, or the largest number at which all integers fit the type. Each row keeps its sum as far as n
+    allows, so that a constant input has a constant result.
     """
     largest, end = float(np.abs(matrix).max()), ends_of(dtype)[1]
     assert largest > 0
@@ -232,12 +235,13 @@ MOST_ENTRIES = 256
 
 
 def apply(context: Context, value: Value, operator: Separable, quant: QuantParams, stem: str) -> Value:
-    """Add a separable operator on an image in its stored order, and return the result, which has this quantization.
+    """Add a separable operator on an image, in the image's axis order, and return the result with the quantization
+    ``quant``.
 
-    A small operator is one matrix, with one rounding, if rows and columns are neighbours in the stored order.
-    Otherwise the axes follow each other, first the one that shrinks more. The intermediate result has the
-    quantization of the input if no weight is negative and no row of the first matrix has a sum above 1. Otherwise it
-    has a range that all products fit.
+    If rows and columns are neighbours in this order, a small operator becomes one matrix, which rounds once.
+    Otherwise there is one product for each axis, first along the axis that shrinks more. The tensor between both
+    products has the quantization of the input if no weight of the first matrix is negative and none of its rows has a
+    sum above 1. Otherwise its range includes all results.
     """
     value = context.settled(value)
     shape = (*value.shape[:2], len(operator.rows), len(operator.columns))

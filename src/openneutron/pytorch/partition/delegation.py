@@ -64,9 +64,9 @@ COST = "cost"
 class NodeOnCpu(OnCpu):
     """A node that stays on the CPU, with the reason.
 
-    operator: the operator that the user wrote, with the one that it became (``silu (aten.sigmoid)``). name: the name in messages
-    (``model_name``). module: the path of its module, or "". overload: the name of the operator with its overload. rule: the lowering rule
-    or the stage that refused the node.
+    operator: the operator that the user wrote, and in brackets the ATen operator that it became (``silu
+    (aten.sigmoid)``). name: the node's name in messages (``model_name``). module: the path of its module, or "".
+    overload: the ATen operator with its overload. rule: the lowering rule or the stage that refused the node.
     """
 
     node: str = ""
@@ -77,8 +77,8 @@ class NodeOnCpu(OnCpu):
 
 @dataclass(frozen=True, slots=True)
 class NodeOnNpu:
-    """A delegated node and the number of its delegate call. ``computes``: whether it computes or moves values, as the function ``computes``
-    returns."""
+    """A node on the NPU. ``partition`` is the number of its delegate call. ``computes`` is False for a node that
+    neither computes nor moves values, such as a view."""
 
     operator: str
     name: str
@@ -104,13 +104,13 @@ class Delegation:
 
     @property
     def cause(self) -> NodeOnCpu | None:
-        """Return the first CPU operator with a reason of its own. Return the first CPU operator if none has one, and None without CPU
-        operators."""
+        """Return the first CPU operator that is there for a reason of its own, and not because of another CPU
+        operator. If there is none, return the first CPU operator, or None without CPU operators."""
         return next((item for item in self.on_cpu if item.rule != UNITS), next(iter(self.on_cpu), None))
 
     def __add__(self, later: Delegation) -> Delegation:
-        """Return the placement of the operators of both, such as of one method before and after ExecuTorch decomposes
-        it. The delegate calls of ``later`` are numbered after those of this one."""
+        """Return the placement of the operators of ``self`` and of ``later``, such as those of one method before and
+        after ExecuTorch decomposes it. The delegate calls of ``later`` get the numbers after those of ``self``."""
         moved = (replace(item, partition=item.partition + self.partitions) for item in later.on_npu)
         return Delegation(
             (*self.on_npu, *moved),
@@ -171,8 +171,8 @@ KIND_OF = {name: kind for kind, names in KINDS.items() for name in names}
 
 
 def work_of(node: Node) -> tuple[str, int]:
-    """Return the kind of work of an operator (``KINDS``) and its amount: multiply-accumulates, or values. Return ("", 0) if they are
-    unknown."""
+    """Return the kind of an operator's work (``KINDS``) and its amount, or ("", 0) if they are unknown. The amount is
+    in multiply-accumulates for convolutions and matrix products, and in values for other kinds."""
     name = op_name(node).removeprefix("aten.").partition(".")[0]
     kind = KIND_OF.get(name, "function" if is_pointwise(node) else "")
     source = next(iter(node.all_input_nodes), node)
@@ -234,8 +234,8 @@ def on_cpu(node: Node, reject: Reject, fallback: Fallback | None = None) -> Node
 
 
 def _converts_input(node: Node) -> bool:
-    """Return whether the node casts an input of the model to float32 (``CASTS``, not a dequantize node) and only
-    quantize nodes read the result."""
+    """Return whether the node casts an input of the model to float32 and only quantize nodes read the result. The
+    cast is an operator of ``CASTS``; a dequantize node does not count."""
     overload = overload_of(node)
     source = node.args[0] if node.args else None
     if overload is None or overload._schema.name not in CASTS or node.meta["val"].dtype != torch.float32:
@@ -259,9 +259,11 @@ def on_npu(nodes: Iterable[Node], partition: int) -> list[NodeOnNpu]:
 
 
 def fallbacks(graph: Graph, partitions: Sequence[Iterable[Node]]) -> dict[Node, Fallback]:
-    """Return the cost of each call on the CPU, by node. The result is empty if there are no such calls, or no partitions.
+    """Return for each call on the CPU what it costs that the call is not on the NPU. The result is empty if there are
+    no CPU calls, or no partitions.
 
-    CPU calls that are connected by values form an island. All calls of an island share one cost.
+    CPU calls that are connected by values form an island. All calls of an island have the same cost, that of the
+    whole island.
     """
     part_of = {node: number for number, nodes in enumerate(partitions) for node in nodes}
     on_cpu = [node for node in graph.nodes if node.op == "call_function" and node not in part_of]
@@ -356,8 +358,8 @@ def has_cpu_kernel(node: Node) -> bool:
 
 @cache
 def has_kernel(overload: torch._ops.OpOverload) -> bool:
-    """Return whether ExecuTorch's runtime has a kernel for an operator. The result is True for operators whose
-    results are lists of tensors or numbers, which the kernels' names do not show."""
+    """Return whether ExecuTorch's runtime has a kernel for an operator. The result is also True for operators that
+    return only lists of tensors or numbers, because the names of kernels do not show them."""
     if not any(isinstance(item.type, torch.TensorType) for item in overload._schema.returns):
         # The results are lists of tensors or numbers: ExecuTorch's emitter rejects the operators that it can't emit.
         return True
@@ -412,11 +414,13 @@ def check_kernels(program: Any, delegation: Delegation, name: str) -> None:
 
 
 def check_operators(graph: Graph, name: str) -> None:
-    """Check that the runtime has a kernel for each operator of a quantized ATen graph that certainly stays on the CPU in its present form.
+    """Check a quantized ATen graph before anything is compiled: the runtime must have a kernel for each operator that
+    certainly reaches the CPU unchanged.
 
-    Such an operator has no lowering rule, is no pointwise function of one tensor, and is not decomposed by ExecuTorch.
+    Such an operator has no lowering rule, ExecuTorch does not decompose it, and it is no pointwise function of one
+    tensor, which may become a lookup table.
 
-    Raises InvalidModelError as ``check_kernels`` does, before anything is compiled.
+    Raises InvalidModelError as ``check_kernels`` does.
     """
     nodes = (node for node in graph.nodes if is_compute(node) and op_name(node) not in LOWER_RULES)
     if whole := list(filter(_stays_whole, nodes)):
@@ -463,9 +467,10 @@ ANY_RUNTIME = (
 
 
 def _in_words(operator: str, delegation: Delegation) -> str:
-    """Return an operator with a layer that has it, such as ``aten.sort ('head')`` for ``aten::sort.values``.
+    """Return an operator for a message, with the name of one node on the CPU that calls it, such as ``aten.sort
+    ('head')`` for ``aten::sort.values``.
 
-    Return the kernel's name if no node on the CPU has the operator.
+    Return ``operator`` unchanged if no node on the CPU calls it.
     """
     packet = operator.partition(".")[0].replace("::", ".")
     node: NodeOnCpu | None = next((item for item in delegation.on_cpu if item.overload.startswith(f"{packet}.")), None)
@@ -539,9 +544,9 @@ def _overloads(name: str) -> Iterable[str]:
 
 
 def _forms(name: str) -> Iterable[str]:
-    """Yield the forms of an operator's name that a pattern may have: ``aten.view_copy.default``, ``aten.view_copy``
-    and ``aten.view``, each also with ``_`` for the first dot. A compile spec has ``_`` there for the ``::`` of
-    ``aten::view``."""
+    """Yield the forms in which a user may write an operator's name in a pattern: ``aten.view_copy.default``,
+    ``aten.view_copy`` and ``aten.view``. Each form is also yielded with ``_`` for the first dot, because a compile
+    spec turns ``aten::view`` into ``aten_view``."""
     parts = name.split(".")
     if len(parts) < 2:
         return

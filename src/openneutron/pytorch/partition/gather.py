@@ -75,9 +75,11 @@ class Partition:
         ]
 
     def with_states(self, states: Iterable[StateNodes]) -> Partition:
-        """Return the partition with those of the states that only nodes of the partition read and write.
+        """Return the partition with those of the states that only its own nodes read and write. A state is a buffer
+        that the model updates.
 
-        ExecuTorch delegates the update of a buffer only together with another result. A partition without another result gets no states.
+        ExecuTorch delegates the update of a buffer only together with another result. Without another result, the
+        partition is returned unchanged.
         """
         inside = set(self.nodes)
         own = tuple(state for state in states if state.is_within(inside))
@@ -138,11 +140,12 @@ def _partition(graph: Graph, units: Sequence[Unit], constants: Container[Node]) 
 
 @dataclass(frozen=True, slots=True)
 class PartitionOptions:
-    """Options of partitioning: the operators that the user keeps on the CPU, and options of lowering.
+    """Options of partitioning and of lowering, such as the operators that the user keeps on the CPU.
 
-    compiles: a function that tries to compile a lowered partition. It returns a trial (``select.try_compile``), the nodes that must leave
-    the partition, or None if there is nothing to try. islands: a function that returns the partitions between operators
-    on the CPU, each with the reason to leave it there, or None to delegate it.
+    compiles: a function that tries to compile a lowered partition. It returns its trial (``select.try_compile``) if
+    that succeeds, the nodes that must leave the partition if it fails, and None if there is nothing to try. islands:
+    a function that returns the partitions between operators on the CPU. Each comes with the reason to leave it on the
+    CPU, or with None if it is to be delegated.
     """
 
     operators_not_to_delegate: tuple[str, ...] = ()
@@ -155,9 +158,11 @@ class PartitionOptions:
 def partition(
     graph: Graph, constants: Constants, options: PartitionOptions, states: States = NO_STATES
 ) -> Partitioning:
-    """Return the partitions of an edge graph. Each has been lowered with the options with which the backend will lower it.
+    """Return the partitions of an edge graph, and the reasons of all nodes that are in none. Each partition is
+    already lowered, with the same options that the backend uses.
 
-    states: the buffers that the graph updates. A buffer becomes the state of a partition if only that partition reads and writes it.
+    states: the buffers that the graph updates. A buffer becomes the state of a partition if only that partition reads
+    and writes it.
     """
     units, in_circles = find_units(graph, constants)
     rejected: dict[Node, Reject] = {}
@@ -224,10 +229,10 @@ def _states_on_cpu(partitions: Sequence[Partition], states: States) -> Iterator[
 def _reject_circles(
     units: Sequence[Unit], constants: Constants, options: PartitionOptions, rejected: dict[Node, Reject]
 ) -> None:
-    """Add a reason to ``rejected`` for each operator of units on a cycle.
+    """Add a reason to ``rejected`` for each operator in ``units``, which depend on each other in a cycle.
 
-    In a unit that can't be lowered, it is the reason of that unit. In all other units, it is the exchange of values
-    with such a unit, or the cycle if all units can be lowered.
+    In a unit that can't be lowered, it is the reason of that unit. In the other units, it is that they exchange
+    values with a unit that can't be lowered. If all units can be lowered, the reason is the cycle itself.
     """
     lowering = Lowering(constants, units, options.transpose_on_npu)
     for unit in units:
@@ -323,10 +328,11 @@ def _reject_unit(unit: Unit, refusal: Refusal, lowering: Lowering | None, reject
 def _tried(
     part: Partition, lowering: Lowering | Refusal, options: PartitionOptions, rejected: dict[Node, Reject]
 ) -> Partition | set[Unit]:
-    """Return the partition with its lowered graph and the compiler's trial, or the units that must leave it.
+    """Return the partition with its lowered graph and the compiler's trial. If some of its units must leave it,
+    return these units, and add a reason for each of their operators to ``rejected``.
 
-    Units leave if they can't be lowered or compiled. All units leave if the graph moves and computes nothing, unless
-    the options allow such partitions. A reason for each operator of these units is added to ``rejected``.
+    Units leave if they can't be lowered or compiled. All units leave if the graph neither computes nor moves
+    anything, unless the options allow such partitions.
     """
     result = lowering if isinstance(lowering, Refusal) else lowering.finished("partition", part.inputs, part.outputs)
     if isinstance(result, Lowered):
@@ -370,9 +376,11 @@ HANDOVER = "openneutron_handover"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Handover:
-    """A partition as the partitioner lowered and tried it, for the backend, so that the backend does not lower it again.
+    """A lowered and tried partition, which the partitioner hands over to the backend so that the backend does not
+    lower it again.
 
-    key: the text of ``key_of``: all that lowering reads apart from constants. tensors: the constants by the names of their nodes.
+    key: all that lowering reads apart from the constants, as text (``key_of``). tensors: the constants by the names
+    of their nodes.
 
     If the delegated program has another key or another constant, the backend lowers it again.
     """
@@ -395,9 +403,10 @@ class Handover:
         outputs: Sequence[Node],
         states: Sequence[StateNodes],
     ) -> Lowered | None:
-        """Return the lowered partition with the nodes of the delegated program, or None if that program differs from the partition.
+        """Return the lowered partition, with its nodes replaced by the same nodes of the delegated program. Return
+        None if the delegated program differs from the partition.
 
-        The arguments are the units, constants, inputs, outputs and states of the delegated program.
+        All arguments are those of the delegated program.
         """
         units = list(units)
         if self.key != key_of(units, inputs, outputs, states):

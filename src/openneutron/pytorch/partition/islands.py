@@ -30,10 +30,12 @@ HINT = "Set cut_by_cost=False (--no-cut-by-cost) to have it on the NPU."
 def islands(
     partitions: Sequence[Partition], target: Target, options: CompileOptions
 ) -> Iterator[tuple[Partition, Reject | None]]:
-    """Yield each partition between operators on the CPU, with the reason to leave it there if the NPU takes more time
-    for it than the CPU, or else None. The NPU's time includes the conversions of the inputs and outputs.
+    """Yield each island, which is a partition between operators on the CPU. It comes with the reason to leave it on
+    the CPU if it takes longer on the NPU than on the CPU, or else with None. Its time on the NPU includes the
+    conversions of its inputs and outputs.
 
-    A partition with states, or whose calls are not known, is left out. Without ``cut_by_cost`` there are no reasons.
+    Partitions with states, and partitions whose calls are not known, are left out. Without ``cut_by_cost`` there are
+    no reasons.
     """
     inside = {node for part in partitions for node in part.nodes}
     for part in partitions:
@@ -102,9 +104,9 @@ def _is_computed(node: Node) -> bool:
 
 
 def in_float(edge: EdgeProgramManager, names: set[str]) -> EdgeProgramManager:
-    """Return the program without pairs of a quantize and a dequantize node next to the operators with these names: in
-    front of their operands and behind their results. All readers of such a dequantize node read the float value
-    instead."""
+    """Return the program in which the operators with these names compute in float. Each pair of a quantize and a
+    dequantize node directly before or after such an operator is removed, and all readers of the pair read the float
+    value."""
 
     def without_pairs(module: GraphModule) -> PassResult:
         for node in list(module.graph.nodes):

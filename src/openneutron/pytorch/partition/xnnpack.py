@@ -20,9 +20,9 @@ TAG = "delegation_tag"
 
 
 class LeftoversPartitioner(XnnpackPartitioner):
-    """A partitioner for XNNPACK that leaves out parts without an operator that computes.
+    """An XNNPACK partitioner that leaves out partitions in which no operator computes or moves values.
 
-    ``parts`` has the numbers of the parts by the names of their nodes, after a call of ``partition``.
+    After a call of ``partition``, ``parts`` has the number of the partition of each node, by the node's name.
     """
 
     def __init__(self) -> None:
@@ -34,10 +34,10 @@ class LeftoversPartitioner(XnnpackPartitioner):
         return False
 
     def partition(self, exported_program: ExportedProgram) -> PartitionResult:
-        """Return the program with the nodes of each part tagged; ExecuTorch calls this method.
+        """Return the program with the nodes of each XNNPACK partition tagged. ExecuTorch calls this method.
 
-        A part of conversions or views alone would take a delegate call to save nothing: ExecuTorch's kernel for ``dequantize`` is as fast
-        as XNNPACK's, and ExecuTorch makes no call for a view.
+        Partitions of conversions or views alone are not tagged, since a delegate call would gain nothing:
+        ExecuTorch's kernel for ``dequantize`` is as fast as XNNPACK's, and a view takes no call at all.
         """
         result = super().partition(exported_program)
         nodes = [
@@ -59,9 +59,8 @@ def _works(node: Node) -> bool:
 
 
 def with_xnnpack(edge: EdgeProgramManager, delegation: Delegation) -> tuple[EdgeProgramManager, Delegation]:
-    """Return the program with delegate calls of XNNPACK for operators on the CPU, and the placement of operators with the kernels of
-    each. Both are unchanged where no operator on the CPU computes.
-    """
+    """Return the program in which XNNPACK computes operators that are on the CPU, and the delegation that says which
+    of them XNNPACK computes. If no operator on the CPU computes, both are returned unchanged."""
     if not any(item.computes for item in delegation.on_cpu):
         return edge, delegation
     partitioner = LeftoversPartitioner()

@@ -52,7 +52,7 @@ MEASURES = ("observer", "layer_observers", "equalize", "smooth", "adaptive_round
 
 
 def measures_in(options: QuantizationOptions) -> list[str]:
-    """Return the names of the options in ``MEASURES`` that are not at their defaults.
+    """Return the names of the accuracy options (``MEASURES``) that are not at their defaults.
 
     Raises InvalidOptionError if there is such an option together with ``train_fn``.
     """

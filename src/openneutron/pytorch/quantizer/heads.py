@@ -137,10 +137,11 @@ MOST_PARTS = 16
 
 
 def split_heads(module: GraphModule, samples: FirstSamples | None) -> bool:
-    """Rewrite results of the model whose parts have different ranges as concatenations of parts, marked with ``JOINS_OUTPUT``.
+    """Split results of the model whose parts have different ranges. Such a result is rewritten as a concatenation of
+    its parts, marked with ``JOINS_OUTPUT``. Return whether the graph has changed.
 
-    The ranges are those of a float run on the first samples. Without samples, functions of a fixed range, such as sigmoid, count as
-    different from all others. Return whether the graph has changed.
+    The ranges come from a float run on the first samples. Without samples, the only parts that count as different are
+    functions of a fixed range, such as sigmoid.
     """
     output = module.graph.output_node()
     trees = {node: tree_of(node) for node in output.all_input_nodes if shape_of(node) is not None}

@@ -98,9 +98,10 @@ def nearest(
     weights. Coordinate descent makes at most ``PASSES`` passes over the weights.
 
     Args:
-        energy: The sums of products of each two inputs, [group, weight, weight].
-        wanted: The sums of products of each input and each wanted result, [group, weight, output].
-        rounded: The integers to begin with, [group, weight, output], which is also the shape of the following tensors.
+        energy: For every two inputs, the sum of their products over all samples, [group, weight, weight].
+        wanted: For every input and every wanted result, the sum of their products over all samples, [group, weight,
+            output].
+        rounded: The integers to begin with, [group, weight, output]. The following tensors have the same shape.
         weight: The float weights.
         scales: The scales of the weights.
         ends: The lower and the higher integer of each weight.
@@ -129,11 +130,8 @@ def nearest(
 
 
 def _sums(pair: LayerPair, groups: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return two sums over all samples: products of each two inputs of the layer, and products of its inputs with its float results before
-    the bias.
-
-    The shapes are those of ``energy`` and ``wanted`` in ``nearest``.
-    """
+    """Return two sums over all samples, as ``energy`` and ``wanted`` of ``nearest``: the products of every two inputs
+    of the layer, and the products of each input with each float result before the bias."""
     energy = wanted = torch.zeros(())
     for inputs, results in _rows(pair, groups):
         energy = energy + (inputs.mT @ inputs).double()
@@ -424,10 +422,11 @@ def _channels_fit(module: GraphModule, first: Node, second: Node) -> bool:
 
 
 def equalize(module: GraphModule, samples: Iterable[ModelInputs], convolutions: bool, smooth: float | None) -> None:
-    """Equalize the channels between pairs of layers, in place.
+    """Equalize the channels between pairs of layers, in place, so that the channels of a tensor have similar ranges.
 
-    Convolutions are equalized if ``convolutions`` is True, linear layers if ``smooth`` is not None. ``smooth`` is the exponent; if it is
-    None, convolutions use ``CONVOLUTION_EXPONENT``. The changed weights are new constants, and the module's old tensors do not change.
+    Convolutions are equalized if ``convolutions`` is True, and linear layers if ``smooth`` is not None. ``smooth`` is
+    the exponent for both; without it, convolutions use ``CONVOLUTION_EXPONENT``. Changed weights are new constants,
+    so that the module's old tensors do not change.
     """
     wanted = [pair for pair in pairs(module) if (smooth is not None if pair.is_linear else convolutions)]
     if not wanted:
@@ -487,14 +486,14 @@ def _apply(module: GraphModule, pair: Pair, found: Mapping[Node, torch.Tensor], 
 
 
 def below(factors: torch.Tensor, shares: torch.Tensor) -> torch.Tensor:
-    """Return the factors by which the first layer's channels are divided, changed so that the clamp after it clips as
-    before.
+    """Return ``factors``, by which the first layer's channels are divided, changed so that the clamp after the layer
+    clips as before.
 
-    ``shares``: each channel's largest value, as a share of the clamp's bound. Channels that reach the bound (share
-    about 1) get the factor 1. The factors of the other channels are divided by the geometric mean of the given
-    factors of the channels at the bound. If no channel reaches the bound, all factors are multiplied by one number,
-    so that the largest channel after the division just reaches the bound. A factor below its channel's share is
-    raised to the share: no channel exceeds the bound.
+    ``shares``: the largest value of each channel, as a share of the clamp's bound. A channel that reaches the bound
+    (share about 1) gets the factor 1. The factors of all other channels are divided by the geometric mean of the
+    given factors of the channels at the bound. If no channel reaches the bound, all factors are multiplied by one
+    number, such that the largest channel after the division just reaches the bound. At the end, a factor below its
+    channel's share is raised to the share, so that no channel exceeds the bound.
     """
     there = shares >= 1 - NEAR
     if bool(there.any()):

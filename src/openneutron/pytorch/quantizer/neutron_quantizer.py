@@ -100,27 +100,31 @@ __all__ = ["NeutronQuantizer", "act_qspec", "wgt_fc_qspec", "wgt_qspec"]
 
 
 class NeutronQuantizer(Quantizer):
-    """A quantizer of torchao for static int8: activations affine per tensor, weights symmetric per output channel.
+    """A quantizer of torchao for static int8 quantization. Activations are affine per tensor, and weights are
+    symmetric per output channel.
 
-    Biases are int32. Activations may be symmetric int16 instead, in the whole model or in parts of it; biases then stay float until
-    lowering stores them as int64. Tensors that are not float stay as they are. Pointwise functions are quantized only at their inputs and outputs; other operators without an annotation rule stay float. The ``set_`` methods change the quantization of single modules
-    and operators, and return the quantizer. Names may have wildcards (``features.*``); a name that the model does not have raises
-    InvalidOptionError when the model is quantized. The name of a module has priority over its type, the type over an operator, and
-    a later call over an earlier one.
+    Biases are int32. Activations may be symmetric int16 instead, in the whole model or in parts of it. The biases of
+    layers with int16 activations stay float until lowering stores them as int64. Tensors that are not float stay as
+    they are. A chain of pointwise functions is quantized only at its input and output, because it becomes one lookup
+    table. Other operators without an annotation rule stay float. The ``set_`` methods change the quantization of
+    single modules and operators, and return the quantizer. Names may have wildcards (``features.*``); a name that the
+    model does not have raises InvalidOptionError when the model is quantized. The name of a module has priority over
+    its type, the type over an operator, and a later call over an earlier one.
 
     Args:
         neutron_target_spec: The target; None means the default target.
         is_qat: True inserts fake quantization for training.
         observer: The class of observers of activations, or in training of fake quantization. None means
-            HistogramRangeObserver, or for int16 twice the range of all values; in training it means a moving average
-            of the range.
+            HistogramRangeObserver for int8, and twice the range of all values for int16. In training, None means a
+            moving average of the range.
         activations: The type of activations where no other setting exists: ``int8`` or ``int16``.
-        converter: The converter of the partitions. For ``eiq``, normalizations become operators of LiteRT.
+        converter: The converter that will compile the partitions. For ``eiq``, NXP's converter, normalizations are
+            decomposed into operators of LiteRT.
 
     Attributes:
-        samples: Calibration samples, by which parts of a result with very different ranges are found. These parts get
-            scales of their own. None: only functions of a fixed range, such as sigmoid, count as different from the
-            others.
+        samples: Calibration samples, which show the parts of a result that have very different ranges. These parts
+            get scales of their own. If it is None, only functions of a fixed range, such as sigmoid, count as
+            different from other parts.
         splits_results: False gives each result of the model one scale.
 
     Raises InvalidOptionError for an unknown type of activations or an unknown converter.
@@ -165,9 +169,10 @@ class NeutronQuantizer(Quantizer):
         return self._having(specs.module_type(kind, config, "set_module_type"))
 
     def set_operator(self, target: object, config: QuantizationConfig | None) -> Self:
-        """Set how an operator (an overload, an operator with all its overloads, or the name of either) is quantized.
+        """Set how an operator is quantized. ``target``: an overload, an operator with all its overloads, or the name
+        of either.
 
-        None keeps the operator float and whole.
+        None keeps the operator float and not decomposed.
         """
         return self._having(specs.operator(target, config, "set_operator"))
 
@@ -293,10 +298,9 @@ class NeutronQuantizer(Quantizer):
     def _type_moved(self, node: Node, data: Iterable[Node], config: QuantizationConfig) -> str | None:
         """Return the activation type of an operator that only moves values.
 
-        It is the type of the readers if no operand has a type yet (int16 if the readers differ, that of ``config`` if
-        no reader has a type). It is also the type of the readers if each operand has another reader of that type, for
-        which it is converted anyway. Otherwise it is the type of the operands; if these differ, it is that of
-        ``config``.
+        By default it is the type of the operands, or that of ``config`` if they differ. If no operand has a type yet,
+        it is the type of the readers: int16 if they differ, that of ``config`` if none has one. A common type of all
+        readers is also taken if each operand is converted to that type anyway, for another reader.
         """
         known = {kind for item in data if (kind := type_of(item)) is not None}
         wanted = self._types_read(node)
@@ -307,8 +311,8 @@ class NeutronQuantizer(Quantizer):
         return known.pop() if len(known) == 1 else config.activations
 
     def _types_read(self, node: Node, beside: Node | None = None) -> set[str]:
-        """Return the activation types of a node's readers, except the reader ``beside``. A reader that only moves values is replaced by its
-        own readers."""
+        """Return the activation types of the nodes that read a node's result. Readers that only move values are
+        replaced by their own readers. The reader ``beside`` is left out."""
         found: set[str] = set()
         for user in node.users:
             config, rule = self._config(user), annotation_rules().get(str(user.target))
@@ -321,11 +325,12 @@ class NeutronQuantizer(Quantizer):
         return found
 
     def _functions(self, model: GraphModule, free: Sequence[Node]) -> list[Region]:
-        """Return the pointwise functions among the nodes ``free`` that become lookup tables.
+        """Return the regions of the nodes ``free`` that each become one lookup table. A region is a pointwise
+        function of one tensor, of one or more calls.
 
-        All calls of a function have the same quantization config. A function of one call is left out if the call has
-        an annotation rule with one operand and no weights (``_has_row``). With int16 activations, calls of functions
-        that are not continuous are left out too.
+        All calls of a region have the same quantization config. A single call is left out if it has an annotation
+        rule with one operand and no weights (``_has_row``). With int16 activations, functions that are not continuous
+        are left out too.
         """
         ways: list[tuple[QuantizationConfig, list[Node]]] = []
         for node in free:
@@ -459,10 +464,10 @@ class NeutronQuantizer(Quantizer):
         return self._activation(config.output_activation, node, activations)
 
     def _activation(self, choice: Choice, node: Node, activations: str) -> QuantizationSpecBase | None:
-        """Return the spec of a node's value: the user's choice, or the spec that suits the node and its readers.
-        None keeps the value float.
+        """Return the quantization spec of a node's value: the user's choice, or else the spec that suits the node and
+        its readers. None keeps the value float.
 
-        An int8 node of whole numbers has their spec (``whole_spec``), whatever the choice.
+        An int8 node that holds only whole numbers always gets the spec with the scale 1 (``whole_spec``).
         """
         bounds = node.meta.get("custom", {}).get(WHOLE_NUMBERS)
         if bounds is not None and activations == INT8:
@@ -490,10 +495,11 @@ class NeutronQuantizer(Quantizer):
         return activation_spec(self.is_qat, choice.observer or self.observer, activations)
 
     def _input_spec(self, source: Node, config: QuantizationConfig) -> QuantizationSpecBase | None:
-        """Return the quantization spec of an operand: the one in the reader's config if the user stated one there.
+        """Return the quantization spec of an operand. If the user stated one in the reader's config, it is that one.
 
-        Otherwise it is the spec of the node that computes the operand, if that node's operator fixes the scale or the user chose its
-        observer. In all other cases it is a spec with an observer, which torchao shares with the node that computes the operand.
+        Otherwise it is the spec of the node that computes the operand, if that node's operator fixes the scale or the
+        user chose the node's observer. In all other cases it is a new spec with an observer, which torchao shares
+        with that node.
         """
         choice, activations = config.input_activation, config.activations or self.activations
         is_chosen = isinstance(root_spec(source)[1], ChosenSpec) and type_of(source) == activations
@@ -510,11 +516,12 @@ class NeutronQuantizer(Quantizer):
         config: QuantizationConfig,
         constants: Set[Node],
     ) -> bool:
-        """Add the specs of weight and bias to ``inputs``. Return False if the weight depends on anything but
+        """Add the specs of the weight and the bias to ``inputs``. Return False if the weight depends on anything but
         constants.
 
         The bias gets a spec only if it is a stored constant, the activations are int8, and both input and weight are
-        quantized. It gets none if the weight has one scale for each index of another axis than ``rule.weight_axis``.
+        quantized. A weight whose scales are along another axis than ``rule.weight_axis`` leaves the bias without a
+        spec.
         """
         weight = argument(node, rule.weight)
         if not isinstance(weight, Node) or weight not in constants:
@@ -562,9 +569,10 @@ LOOPS = ("while_loop", "scan", "associative_scan")
 
 
 def check_graph(module: GraphModule) -> None:
-    """Raise InvalidModelError for loops, ``torch.vmap``, and a parameter with NaN or infinite values, or a buffer with NaN.
+    """Raise InvalidModelError if the model has a loop or ``torch.vmap``, a parameter with NaN or infinite values, or
+    a buffer with NaN.
 
-    A buffer may be a mask with infinite values.
+    Infinite values in a buffer are allowed, because the buffer may be a mask.
     """
     for node in module.graph.nodes:
         if is_vmapped(node) or (isinstance(node.target, HigherOrderOperator) and node.target.name() in LOOPS):

@@ -65,9 +65,9 @@ or results of arithmetic with them."""
 
 
 def stride_of(count: int) -> int:
-    """Return the stride between the values of a tensor that are counted.
+    """Return the stride at which an observer samples the flattened values of a tensor of ``count`` values.
 
-    The stride is coprime to the number of values and to each extent of the tensor, so that every channel, row and column is sampled.
+    The stride has no common factor with ``count``, so that values of every channel, row and column are sampled.
     """
     stride = -(-count // MOST_COUNTED)
     while math.gcd(stride, count) > 1:
@@ -78,13 +78,13 @@ def stride_of(count: int) -> int:
 class HistogramRangeObserver(UniformQuantizationObserverBase):
     """Observes a float tensor, and gives the affine int8 parameters with the least mean squared error.
 
-    Zero is always representable. Values that are exactly zero have no error in any range and are not counted. Values beyond
-    ``LARGEST_SIGNAL``, infinities and NaN are not counted either. Of a large tensor, a sample and the smallest and largest value are
-    counted.
+    The range always includes zero. Values that are exactly zero have no error in any range and are not counted.
+    Values beyond ``LARGEST_SIGNAL``, infinities and NaN are not counted either. Of a large tensor, the observer
+    counts a sample and the smallest and largest value.
 
-    reach: the |x| beyond which values do not matter, as at the input of a sigmoid. Values further away count as values at that distance. If
-    all values have one sign, the distance is measured from the value nearest to 0, because small results may get a finer scale
-    (``ReachedRangeObserver``).
+    reach: the |x| beyond which values make no difference, as at the input of a sigmoid. A value further away counts
+    as a value at that distance. If all values have one sign, the distance is measured from the value nearest to 0
+    instead of from 0, because small results may get a finer scale (``ReachedRangeObserver``).
     """
 
     def __init__(self, reach: float = math.inf, **kwargs: Any) -> None:
@@ -203,8 +203,8 @@ class PercentileObserver(HistogramRangeObserver):
     """An observer whose range clips the smallest and the largest values, the fraction ``LEFT_OUT`` of all values."""
 
     def best_range(self) -> tuple[float, float]:
-        """Return the range without the clipped values at each end, extended to 0. If all values are equal, or none is
-        counted, return the smallest and the largest value."""
+        """Return the range that remains after clipping a share of LEFT_OUT / 2 of the values at each end, extended to
+        0. If all values are equal, or none is counted, return the smallest and the largest value."""
         low, high = float(self.min_val), float(self.max_val)
         counts = np.maximum(self.histogram.numpy(), 0)
         if not high > low or not counts.any():
@@ -233,9 +233,10 @@ class EntropyObserver(HistogramRangeObserver):
 
 
 def _divergence(sizes: np.ndarray, end: int) -> float:
-    """Return the divergence in nats between the first ``end`` bins and their form with ``BINS_OF_ENTROPY`` levels.
+    """Return the Kullback-Leibler divergence in nats between a histogram that is clipped to its first ``end`` bins
+    and the same histogram reduced to ``BINS_OF_ENTROPY`` levels.
 
-    The last of the bins also counts all values above it.
+    The last bin of the clipped histogram also counts all values above it.
     """
     kept = sizes[:end].copy()
     kept[-1] += sizes[end:].sum()
@@ -268,10 +269,11 @@ If the scale would be larger, LiteRT's operator computes the result with its fix
 
 
 class ReachedRangeObserver(HistogramRangeObserver):
-    """Observes the result of an operator whose scale LiteRT fixes.
+    """Observes the result of an operator for which LiteRT fixes the quantization, such as sigmoid.
 
-    It gives the fixed parameters, or those of the observed range if its scale is less than ``FAR_INSIDE`` times the
-    fixed scale. An example is a sigmoid for rare events, whose values are far below 1.
+    The observer gives the fixed parameters, unless the scale of the observed range is less than ``FAR_INSIDE`` times
+    the fixed scale. Then it gives those of the observed range. An example is a sigmoid for rare events, whose values
+    are far below 1.
 
     scale, zero_point: the fixed parameters.
     """
@@ -315,8 +317,8 @@ class _WithHeadroom(UniformQuantizationObserverBase):
 
 
 class MovingRangeObserver(_WithHeadroom, MovingAverageMinMaxObserver):
-    """Observes the moving average of the smallest and of the largest value, for training with int16 activations. The
-    range is ``HEADROOM`` times as wide."""
+    """Observes a moving average of the smallest value and one of the largest value, for training with int16
+    activations. The quantized range is ``HEADROOM`` times the range between them."""
 
 
 class WholeRangeObserver(_WithHeadroom, MinMaxObserver):
@@ -432,8 +434,9 @@ REACH = 9.0
 class RowRangeObserver(MinMaxObserver):
     """Observes the input of a softmax over the dimension ``dim``.
 
-    A value more than ``REACH`` below the largest value of its row counts as a value at that distance, so that it does not widen the range.
-    Most such values are masked. No other value is clipped: the few largest values matter most.
+    A value more than ``REACH`` below the largest value of its row counts as a value at that distance, so that it does
+    not widen the range. Most such values are masked. Rows whose values are all masked, and values beyond
+    ``LARGEST_SIGNAL``, are not counted. No other value is clipped, because the few largest values matter most.
     """
 
     def __init__(self, dim: int = -1, **kwargs: Any) -> None:

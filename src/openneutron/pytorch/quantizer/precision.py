@@ -118,10 +118,11 @@ _SUMS = ("aten.sum.dim_IntList", "aten.mean.dim")
 
 
 def leave_positions_float(module: GraphModule, constants: Set[Node]) -> Set[Node]:
-    """Return the nodes that compute only positions for operators of ``READERS``: pointwise operators, operators that
-    move values, and small products and sums. The layer whose result they start from is not among them.
+    """Return the nodes that stay float because they only compute positions, such as sampling points, for the CPU
+    operators of ``READERS``.
 
-    The reason why each node stays on the CPU is stored in its ``meta`` (``STAYS_WHOLE``).
+    These are pointwise operators, operators that move values, and products and sums of few terms. The layer whose
+    result they start from is not among them. The reason is stored in each node's ``meta`` (``STAYS_WHOLE``).
     """
     found: dict[Node, Node] = {}
     for node in reversed(module.graph.nodes):
@@ -138,8 +139,8 @@ def leave_positions_float(module: GraphModule, constants: Set[Node]) -> Set[Node
 
 
 def _reader(user: Node, node: Node, found: dict[Node, Node]) -> Node | None:
-    """Return the operator of ``READERS`` that reads the value of ``node`` as positions through ``user``, or None if ``user`` reads it for
-    anything else."""
+    """Return the operator of ``READERS`` that gets positions from ``node`` through ``user``, or that ``user`` is.
+    Return None if ``user`` reads the value for anything else."""
     if user in found:
         return found[user]
     place = READERS.get(str(user.target))
@@ -190,10 +191,10 @@ Longer sums, such as those of decomposed normalizations, stay int8: the rounding
 
 @dataclass(frozen=True, slots=True)
 class WidePowers:
-    """The nodes that become int16.
+    """The nodes that become int16 because they compute sums of powers for a root or a logarithm.
 
-    ``sums`` are the nodes that add powers for a root or a logarithm, or move such sums. ``ends`` are the last nodes of the pointwise
-    functions that take the root or logarithm; their results are int8.
+    ``nodes`` has all of them. ``sums`` are those that add the powers, or move such sums. ``ends`` are the last nodes
+    of the pointwise functions that take the root or logarithm; their results are int8.
     """
 
     nodes: Set[Node] = frozenset()
@@ -216,7 +217,8 @@ NOTHING_WIDE = WidePowers()
 def find_wide_powers(
     module: GraphModule, nodes: Sequence[Node], runs_inside: Callable[[Node], Node | None]
 ) -> WidePowers:
-    """Return the nodes of sums of powers whose root or logarithm is taken: the powers, the sums, and the functions of the sums.
+    """Return the nodes that compute roots or logarithms of sums of powers: the powers, the sums, and the pointwise
+    functions that read the sums.
 
     nodes: the nodes that may be quantized, in execution order. runs_inside: as in ``find_regions``.
     """
@@ -278,7 +280,8 @@ def _powers_behind(
     by_end: dict[Node, Region],
     is_power: Callable[[Node], bool],
 ) -> WidePowers | None:
-    """Return the nodes from a sum of powers ``source`` back to the powers. ``source`` may also move the values of the sum.
+    """Return the nodes that compute ``source``, a sum of powers, from the powers on. ``source`` may also only move
+    the values of such a sum.
 
     Return None for any other node, and for a sum of more than ``MOST_TERMS`` terms.
     """
@@ -308,11 +311,12 @@ LEAST_CARRIED = 3
 
 
 def find_carried_states(module: GraphModule, nodes: Sequence[Node]) -> Set[Node]:
-    """Return the sums and products of the states that an unrolled recurrence carries from step to step.
+    """Return the sums and products that update the states of an unrolled recurrence, which become int16.
 
-    The update of such a state is ``gate * state + new`` with a computed gate, at least ``LEAST_CARRIED`` times in succession. Examples are
-    linear attention, selective scans and the cells of recurrent layers. LiteRT's LSTM stores its cell as int16 too. The products of both
-    terms, and operators that only move values between the steps, belong to the state.
+    The update of such a state is ``gate * state + new`` with a computed gate, at least ``LEAST_CARRIED`` times in
+    succession. Examples are linear attention, selective scans and the cells of recurrent layers. LiteRT's LSTM stores
+    its cell as int16 too. If ``new`` is a product, it belongs to the update too, and so do operators that only move
+    values between the steps.
 
     nodes: the nodes that may be quantized, in execution order.
     """

@@ -260,7 +260,8 @@ def reached_spec(scale: float, zero_point: int) -> QuantizationSpec:
 def weight_spec(channel_axis: int | None, is_qat: bool = False) -> QuantizationSpec:
     """Return the symmetric int8 spec of weights in [-127, 127].
 
-    There is one scale for each index of the axis ``channel_axis``. None: one scale for the whole tensor.
+    Each channel along the axis ``channel_axis`` has a scale of its own. If ``channel_axis`` is None, the whole tensor
+    has one scale.
     """
     observer: Any
     if channel_axis is None:
@@ -298,7 +299,8 @@ def row_dimension(node: Node) -> int | None:
 def has_own_scale(softmax: Node) -> bool:
     """Return whether the result of a softmax may have another scale than LiteRT's 1/256.
 
-    This holds if the softmax adds at most ``MOST_EXPONENTIALS`` exponentials: so many fit into LiteRT's wider accumulator.
+    This is so if each softmax is over at most ``MOST_EXPONENTIALS`` elements. LiteRT's wider accumulator can hold the
+    sum of that many exponentials.
     """
     dim, rank = softmax.args[1], softmax.meta["val"].dim()
     extent = softmax.meta["val"].shape[dim] if isinstance(dim, int) and rank else None
@@ -384,16 +386,18 @@ def wide_fixed_spec() -> FixedQParamsQuantizationSpec:
 
 
 def type_of(node: Node) -> str | None:
-    """Return the quantized type of a node's result, ``int8`` or ``int16``. Return None if no annotation states one of
-    these for the result, or none does so yet."""
+    """Return the quantized type of a node's result, ``int8`` or ``int16``. Return None if the result has another
+    type, or no annotation (yet)."""
     dtype = getattr(root_spec(node)[1], "dtype", None)
     return next((name for name, stored in STORED.items() if stored.dtype == dtype), None)
 
 
 def decided(node: Node, activations: str) -> QuantizationSpecBase | None:
-    """Return the spec of a node's result if its operator determines the scale (``DecidedSpec`` or fixed), and its type is ``activations``.
+    """Return the spec of a node's result if its operator determines the scale (``DecidedSpec`` or fixed), and its
+    type is ``activations``.
 
-    Return None otherwise. A result of another type is requantized for its reader in any case.
+    Return None for any other result. A result of another type has no say in a reader's scale, because it is
+    requantized for the reader in any case.
     """
     spec = root_spec(node)[1]
     is_fixed = isinstance(spec, (FixedQParamsQuantizationSpec, DecidedSpec))
@@ -401,11 +405,11 @@ def decided(node: Node, activations: str) -> QuantizationSpecBase | None:
 
 
 def leader(data: Sequence[Node], activations: str) -> Node | None:
-    """Return the operand whose scale the other operands of an operator share.
+    """Return the operand of an operator whose scale the other operands share.
 
-    It is the first operand whose scale its own operator does not decide, so that no operand is forced into the range
-    of a sigmoid. If the scales of all operands are decided, it is the first operand if their specs are equal, else
-    None.
+    It is the first operand whose scale is not decided by the operator that computes it (``decided``), so that no
+    operand is forced into the range of, say, a sigmoid. If all scales are decided, it is the first operand, provided
+    that all specs are equal. Otherwise return None.
     """
     specs = [decided(item, activations) for item in data]
     free = next((item for item, spec in zip(data, specs, strict=True) if spec is None), None)
@@ -415,8 +419,9 @@ def leader(data: Sequence[Node], activations: str) -> Node | None:
 
 
 def shares(item: Node, first: Node, activations: str) -> bool:
-    """Return whether an operand takes the scale of ``first``, its leader. An operand whose operator decides its scale
-    is requantized instead, unless both have the same DecidedSpec, such as that of probabilities."""
+    """Return whether an operand shares the scale of ``first``, the ``leader`` of the operands. An operand whose scale
+    its own operator decides is requantized instead, unless both have the same DecidedSpec, such as that of
+    probabilities."""
     spec = decided(item, activations)
     return spec is None or (isinstance(spec, DecidedSpec) and spec is decided(first, activations))
 
@@ -485,10 +490,12 @@ def product_specs(
     spec: QuantizationSpecBase | None,
     is_counted: bool,
 ) -> dict[Node, QuantizationSpecBase | None]:
-    """Return the specs of the weights and biases of a recurrent layer or another operator with several matrix products, by node.
+    """Return a dict with the spec of each weight and bias of an operator with several matrix products, such as a
+    recurrent layer.
 
-    ``products`` has pairs of a weight and its bias (None: no bias). Each weight gets ``spec``, which has one scale for the tensor. If
-    ``is_counted``, each bias becomes int32 with the scale of ``first`` times the scale of its weight.
+    ``products`` has pairs of a weight and its bias (None: no bias). Each weight gets ``spec``, which has one scale
+    for the tensor. With ``is_counted``, each bias is int32 with the scale of ``first`` times the scale of its weight.
+    Otherwise, or if ``spec`` is None, the dict has no biases.
     """
     specs: dict[Node, QuantizationSpecBase | None] = {}
     for weight, bias in products:
@@ -693,8 +700,8 @@ def operator(target: object, config: QuantizationConfig | None, said: str) -> Ov
 
 
 def any_of(item: object, config: QuantizationConfig | None, said: str) -> Override:
-    """Return the override for an item: a class of modules, an operator or its name, or the name of a module. Raises
-    InvalidOptionError for any other item."""
+    """Return the override for a class of modules, an operator, or a name. A name with ``aten.`` or ``aten::`` at the
+    start is that of an operator, any other that of a module. Raises InvalidOptionError for any other item."""
     if isinstance(item, type):
         return module_type(item, config, said)
     if isinstance(item, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
@@ -759,7 +766,7 @@ def mark_left_float(model: GraphModule, constants: Set[Node]) -> None:
     """Set the key ``LEFT_FLOAT`` in ``meta["custom"]`` of each call that stays float without a user's setting. The
     partitioner's reasons read this key.
 
-    Constants and the joins of a result's parts do not get the key.
+    Constants do not get the key, nor do calls that join the dequantized parts of a result of the model.
     """
     for node in model.graph.nodes:
         custom = node.meta.get("custom", {})

@@ -29,10 +29,10 @@ ON_CPU = (NXPRecipeType.INT8_PTQ_NO_DELEGATE, NXPRecipeType.INT8_QAT_NO_DELEGATE
 class NeutronRecipeConfig:
     """The options of a recipe, with the fields of ExecuTorch's NXP backend in its order.
 
-    ``input_spec``: the shape of the input, or a list with the shape or ``ModelInputSpec`` of each input. Without
-    ``calibration_inputs_fn`` the recipe is calibrated with the example inputs of the export, so that ``input_spec``
-    is only the argument of that function. ``get_quantizer_fn``: a function that returns a ``NeutronQuantizer`` of
-    this project. ``custom_delegation_options``: the options of the partitioner, as for ``NeutronPartitioner``.
+    ``input_spec``: the shape of the input, or a list with the shape or ``ModelInputSpec`` of each input. It is only
+    passed to ``calibration_inputs_fn``. Without that function, it has no effect, and the example inputs of the export
+    calibrate the model. ``get_quantizer_fn``: a function that returns a ``NeutronQuantizer`` of this project.
+    ``custom_delegation_options``: the options of the partitioner, as for ``NeutronPartitioner``.
     ``remove_quant_io_ops``: True makes float inputs and outputs int8. ``use_quant_state_dict`` has no effect: the
     partitioner finds the data of constants in the program. ``target`` is the parameter ``config`` of
     ``generate_neutron_compile_spec``, and ``train_fn`` is that of ``QuantizationOptions``. The other fields are

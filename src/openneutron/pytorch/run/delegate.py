@@ -68,9 +68,10 @@ def load_runtime() -> ctypes.CDLL:
 
 @cache
 def registered() -> tuple[Path, ctypes.CDLL]:
-    """Load the delegate, which registers it with the loaded runtime. Return its path and its library.
+    """Load the delegate's library, which registers itself with the loaded ExecuTorch runtime. Return the library's
+    path and the library.
 
-    The delegate is compiled where neither the package nor the cache has it.
+    The delegate is compiled if neither the package nor the cache has it.
     """
     package = executorch_package()
     library()  # half of the delegate's undefined symbols

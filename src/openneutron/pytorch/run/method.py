@@ -82,8 +82,8 @@ class LoadedMethod:
 
 
 def opened(data: bytes, name: str) -> LoadedMethod | None:
-    """Return the loaded method ``forward`` of a program; None where ``Runner`` has to run the program, or reports why
-    it can't be loaded.
+    """Return the loaded method ``forward`` of a program. Return None if it can't be run without ExecuTorch's Python
+    bindings, or can't be loaded: then ``Runner`` runs the program, or reports the error.
 
     ``name`` is the file's name in messages. Raises InvalidProgramError where the file is damaged, and
     MissingToolError as ``load_runtime`` does.

@@ -51,9 +51,10 @@ def _plan(name: str, buffer: bytes) -> Any:
 
 
 def _tables(plan: Any) -> dict[int, int]:
-    """Return the size of the smallest embedding that reads a value of the plan as indices, by the index of the value.
+    """Return a dict from each value of the plan that embeddings read as indices, by its number, to the number of
+    entries of the smallest of these embeddings.
 
-    Values that no embedding reads as indices are not in the result. The size is the number of entries.
+    Values that no embedding reads as indices are not in the dict.
     """
     found: dict[int, int] = {}
     for chain in plan.chains:
@@ -128,8 +129,8 @@ class Runner:
     def run(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
         """Run the program and return its outputs.
 
-        NumPy arrays become tensors, and floats of other types become float32. Numbers and None among the inputs are
-        part of the program: ``inputs`` has all inputs, or the tensors only.
+        ``inputs`` has either all inputs, or only the tensors. In the second case, numbers and None get the values
+        that the program was exported with. NumPy arrays become tensors, and floats of other types become float32.
 
         Raise InvalidOptionError where the inputs do not match those of the program, DriverError where the driver ends the run, and
         InvalidModelError where ExecuTorch does.

@@ -243,7 +243,8 @@ def _fitted(index: int, sample: ModelInputs, wanted: ModelInputs) -> ModelInputs
 def _as_tensor(part: Any, model: Any) -> Any:
     """Return a part of a sample as a tensor with the type of the example input ``model``, and with its batch axis.
 
-    Floats are converted to each other, and NumPy's int64 to another integer type that holds the values. Other types stay as they are.
+    Any float type is converted to the float type of ``model``, and NumPy's int64 to its integer type if that holds
+    the values. Other parts keep their type.
     """
     if not isinstance(model, torch.Tensor):
         return part

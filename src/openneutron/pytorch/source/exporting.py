@@ -159,11 +159,11 @@ def _obstacle(tensor: torch.Tensor) -> str:
 
 
 class Staged(nn.Module):
-    """A model in two stages: a network that is quantized, and the steps from its results to the model's results,
-    which stay float.
+    """A model in two stages: a network that is quantized, and later steps that stay float and compute the model's
+    results from those of the network.
 
-    ``later`` is None where the network's results are the model's. ``decides`` is True where the largest results
-    decide, as in a detector. ``example_inputs`` is a pair (arguments, keywords), as in an ExportedProgram.
+    ``later`` is None where the network's results are the model's. ``decides`` is True where only the largest results
+    matter, as the scores of a detector. ``example_inputs`` is a pair (arguments, keywords), as in an ExportedProgram.
     """
 
     def __init__(
@@ -287,8 +287,8 @@ def aten_graph(request: Request) -> AtenGraph:
 
 
 def _unwrapped(model: nn.Module) -> nn.Module:
-    """Return the module inside the wrappers of ``torch.compile`` and of parallel training, and the network of a model in stages; the model
-    itself without a wrapper."""
+    """Return the module inside a model: without the wrappers of ``torch.compile`` and of parallel training, and of a
+    model in stages the network. Return any other model itself."""
     while True:
         inner = model.network if isinstance(model, Staged) else getattr(model, "_orig_mod", None)
         if isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
@@ -305,10 +305,10 @@ _Owned = tuple[nn.Module, str, torch.Tensor]
 
 
 def _in_float32(model: nn.Module, given: ModelInputs, first: _Owned | None, name: str) -> tuple[nn.Module, ModelInputs]:
-    """Return the model and its example inputs in float32 instead of other floats.
+    """Return the model and its example inputs, with all other floats (``OTHER_FLOATS``) converted to float32.
 
-    ``first`` is the model's first tensor of another float, as ``_other_floats`` yields it. With such a tensor the model is a copy, and a
-    warning names the tensor. Without one (None), the model itself is returned.
+    ``first`` is the model's first tensor of such a type, as ``_other_floats`` yields it, or None. If there is one, a
+    copy of the model is converted, and a warning names the tensor. If it is None, the model itself is returned.
     """
     if first is not None:
         owner, own, tensor = first
@@ -585,11 +585,13 @@ def check_float(model: nn.Module, name: str) -> None:
 
 @contextmanager
 def _exporting(module: nn.Module) -> Iterator[io.StringIO]:
-    """Prepare torch and the module for an export inside the block, and yield the text that is printed to stderr.
+    """Prepare torch and the module for an export in the ``with`` block, and yield a stream that collects what is
+    printed to stderr.
 
-    torch logs nothing, since the exception has the same text. PyTorch's transformers do not look for a causal mask: they would read the
-    values of a mask to compute the same result faster, and an export has no values. The module returns dataclasses as dicts of
-    their fields, since torch.export accepts only registered classes.
+    Inside the block, torch logs nothing up to the level of errors, because the exception of a failed export has the
+    same text. PyTorch's transformers do not test whether a mask is causal: they would read the mask's values, which
+    an export does not have. The module returns dataclasses as dicts of their fields, because torch.export accepts
+    only registered classes.
     """
 
     def fields_of(result: Any) -> Any:
@@ -653,9 +655,9 @@ LONGEST_CODE = 80
 
 
 def _place(model: nn.Module, trace: TracebackType | None) -> str:
-    """Return the last line of the user's code in a traceback, as the end of a message.
+    """Return where an export failed, as the end of a message: the last line of the user's code in a traceback.
 
-    The result is the module of the model where the traceback has no such line, and empty without a module.
+    If the traceback has no such line, return the last submodule of the model in it, or an empty text if it has none.
     """
     names: Mapping[int, str] = {id(module): path for path, module in model.named_modules() if path}
     line, inside = "", ""

@@ -117,9 +117,10 @@ def _linear_attention(
     decay: Tensor | None = None,
     beta: Tensor | None = None,
 ) -> Values:
-    """Return the outputs (batch, tokens, channels) and the last state (batch, heads, key channels, value channels), token by token.
+    """Return the outputs (batch, tokens, channels) and the last state (batch, heads, key channels, value channels).
+    The tokens are computed one after the other.
 
-    A state that is None is zero: the first token has no products with it.
+    If ``past`` is None, the first state is zero. The first token then has no products with the state.
     """
     heads, kv_heads = node.get("q_num_heads"), node.get("kv_num_heads")
     q, k, v = _heads(query, heads), _heads(key, kv_heads), _heads(value, kv_heads)

@@ -63,8 +63,11 @@ def _conv(node: NodeView, x: Tensor, weights: Tensor, bias: Tensor | None = None
 
 @converts("ConvTranspose")
 def _conv_transpose(node: NodeView, x: Tensor, weights: Tensor, bias: Tensor | None = None) -> Values:
-    """Convert to PyTorch's transposed convolution. Padding that differs between both sides or is negative, and an
-    output padding that PyTorch does not take, become a crop or a pad of the result without padding."""
+    """Convert to PyTorch's transposed convolution.
+
+    PyTorch does not take padding that is negative or differs between both sides of an axis, or a large output
+    padding. In these cases the convolution runs without padding, and its result is cropped or padded.
+    """
     rank = x.dim() - 2
     if rank not in _TRANSPOSED:
         raise Refused(f"has {rank} axes of space, of at most 3")

@@ -17,8 +17,8 @@ def _matmul(node: NodeView, a: Tensor, b: Tensor) -> Values:
 
 @converts("Gemm")
 def _gemm(node: NodeView, a: Tensor, b: Tensor, c: Tensor | None = None) -> Values:
-    """Convert to a linear layer if alpha is 1 and there is no third operand, or a vector of biases with a beta of 1.
-    Otherwise alpha, beta and the third operand are applied after the product."""
+    """Convert to a linear layer if alpha is 1, and the third operand is missing, or is a vector of biases and beta is
+    1. Otherwise alpha, beta and the third operand are applied after the product."""
     alpha, beta = node.get("alpha", 1.0), node.get("beta", 1.0)
     a = a.t() if node.get("transA", 0) else a
     weights = b if node.get("transB", 0) else b.t()

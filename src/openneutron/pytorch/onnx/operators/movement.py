@@ -268,7 +268,8 @@ def _separable(
 def _weights(
     size: int, result: int, factor: float, mode: str, where: str, node: NodeView, roi: tuple[float, float]
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Return the weight of each input element for each result, float32 (result, size), and which results lie outside.
+    """Return two arrays for one axis of a resize: the weight of each input element in each result, float32 (result,
+    size), and whether each result lies outside of the input.
 
     The formulas are those of ONNX's specification of Resize.
     """

@@ -32,11 +32,12 @@ _RANGES = {
 
 
 def _parameters(scale: Any, zero: Any, what: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], torch.dtype]:
-    """Return the scales, the zero points, and the type of values. uint8 and uint16 become int8 and int16 with zero
-    points that are smaller by half the range. Without a zero point the type is uint8, as ONNX defines it.
+    """Return the scales, the zero points, and the type of the quantized values. uint8 and uint16 become int8 and
+    int16, with zero points that are smaller by half the range. Without a zero point the type is uint8, as ONNX
+    defines it.
 
-    Raises Refused where scales or zero points are not known when compiling, and for other types than these, int8,
-    int16 and int32.
+    Raises Refused if the scales or zero points are not constant, and for types other than uint8, uint16, int8, int16
+    and int32.
     """
     if isinstance(scale, Tensor) or isinstance(zero, Tensor):
         raise Refused(f"{what} with a scale that is computed from data")
@@ -65,8 +66,10 @@ def quantize(node: NodeView, x: Tensor, scale: Any, zero: Any, name: str = "y") 
 
 
 def dequantize(node: NodeView, x: Any, scale: Any, zero: Any, name: str = "x") -> Tensor:
-    """Return integers as a float tensor. ``x`` is an array if it is constant. A tensor that is float already comes
-    from a dynamic quantization and is returned unchanged."""
+    """Return the dequantized float tensor. ``x`` is an array if it is constant.
+
+    A float ``x`` is returned unchanged: it is the input of a dynamic quantization, which the importer leaves out.
+    """
     if isinstance(x, Tensor) and x.is_floating_point():
         return x  # a dynamic quantization, which is read as the values that it quantizes
     if node.get("block_size", 0):

@@ -45,7 +45,8 @@ def _recurrent(
     c0: Tensor | None = None,
     peepholes: Array | None = None,
 ) -> Values:
-    """Return all steps, the last state, and for an LSTM its last cells. ``x`` is (time, batch, inputs), or (batch, time, inputs) with layout 1."""
+    """Return the outputs of all steps, the last hidden state, and for an LSTM also the last cell state. ``x`` is
+    (time, batch, inputs), or (batch, time, inputs) with layout 1."""
     batch_first, directions, hidden = node.get("layout", 0) == 1, weights.shape[0], recurrence.shape[2]
     if batch_first:
         x = x.transpose(0, 1)
@@ -132,9 +133,11 @@ def _steps(
     c0: Tensor | None,
     peepholes: Array | None,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return the outputs (time, directions, batch, hidden), the last states and the last cells, step by step.
+    """Return the outputs (time, directions, batch, hidden), the last hidden states, and the last cell states,
+    computed step by step.
 
-    States that are None are zeros: the first step has no products with them, which would only round its values once more.
+    If ``h0`` or ``c0`` is None, that state begins at zero. The first step then has no products with it, which would
+    only add a rounding.
     """
     if unknown := [name for name in given if name not in _ACTIVATIONS]:
         raise Refused(f"has the activation {unknown[0]}")

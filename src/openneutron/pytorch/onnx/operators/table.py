@@ -27,7 +27,8 @@ class NodeView:
         version: The version of the operator set that the model uses for the operator's domain.
         attributes: The attributes that are given, as Python values; tensors are NumPy arrays.
         names: The names of the outputs; an output that the graph leaves out has the name "".
-        kept: The arrays of ``constant`` by name, or the tensors that are stored for them.
+        kept: The constants that the method ``constant`` made, by name: arrays, or the tensors that the module stores
+            in their place.
     """
 
     operator: str
@@ -54,12 +55,14 @@ class NodeView:
 
 @dataclass(frozen=True, slots=True)
 class Converter:
-    """A row of the table.
+    """The converter of an ONNX operator to PyTorch: a row of the table ``OPERATORS``.
 
     Attributes:
         function: Takes a NodeView and the inputs; an input that the graph leaves out is None.
-        structure: The places of inputs that the function takes as NumPy arrays, since they decide shapes: they must be constants.
-        constants: The places of inputs that the function takes as NumPy arrays if they are constants, and as tensors otherwise.
+        structure: The indices of inputs that determine shapes. They must be constants, and the function takes them as
+            NumPy arrays.
+        constants: The indices of inputs that the function takes as NumPy arrays if they are constants, and as tensors
+            otherwise.
         folds: Whether a node whose inputs are all constants is computed when the model is read.
     """
 
@@ -94,8 +97,8 @@ def converts(
 
 
 def cast(x: torch.Tensor, kind: torch.dtype) -> torch.Tensor:
-    """Return a tensor converted to a type, or the tensor itself if it has this type. torch.export would record the
-    conversion to the same type too, and it would stand between an operator and the quantization of its result."""
+    """Return a tensor converted to a type, or the tensor itself if it has this type already. torch.export would also
+    record a conversion to the same type. It would stand between an operator and the quantize node of its result."""
     return x if x.dtype == kind else x.to(kind)
 
 

@@ -50,8 +50,9 @@ Shape = tuple[int, ...]
 class Value:
     """A value of the edge program with the shape ``shape``, held by the tensor ``tensor`` of the graph.
 
-    Axis i of the tensor is axis ``order[i]`` of ``base``. ``base`` equals ``shape``, except after a view that the stored order can't
-    express: then the value is the elements of ``base`` in row-major order, in ``shape``.
+    The tensor holds the value with its axes in another order: axis i of the tensor is axis ``order[i]`` of ``base``.
+    ``base`` is ``shape``, except after a view that no order of axes can express. Then the value has the elements of
+    ``base``, taken in row-major order and reshaped to ``shape``.
     """
 
     tensor: str
@@ -123,9 +124,11 @@ def groups_of(before: Shape, after: Shape) -> list[tuple[list[int], list[int]]]:
 
 
 def order_for_view(base: Shape, order: Shape, shape: Shape) -> Shape:
-    """Return the axis order of ``base``, closest to ``order``, in which a tensor can be viewed as ``shape`` without a copy.
+    """Return an axis order of ``base`` in which a tensor can be viewed as ``shape`` without a copy. It is the one
+    closest to ``order``, the present axis order.
 
-    The axes of each group (``groups_of``) move next to the one that is last in ``order``, in ascending order.
+    The axes of each group (``groups_of``) become neighbours in ascending order, at the place of the group's last axis
+    in ``order``.
     """
     place = {axis: index for index, axis in enumerate(order)}
     gathered = [(max(place[axis] for axis in run), run) for run, _ in groups_of(base, shape)]
@@ -134,9 +137,11 @@ def order_for_view(base: Shape, order: Shape, shape: Shape) -> Shape:
 
 
 def order_after_view(base: Shape, order: Shape, shape: Shape) -> Shape | None:
-    """Return the axis order of ``shape`` in which the stored bytes hold it after a view, or None if there is no such order.
+    """Return the axis order of ``shape`` after a view of a tensor, whose bytes in memory do not change. Return None
+    if no axis order describes these bytes.
 
-    The axes of each group (``groups_of``) must be consecutive and ascending in ``order``.
+    The axes of each group (``groups_of``) must be consecutive and ascending in ``order``, the tensor's axis order
+    before the view.
     """
     place = {axis: index for index, axis in enumerate(without_ones(order, base))}
     runs = []
@@ -347,7 +352,8 @@ def fused_activation(bounds: Bounds, quant: QuantParams, dtype: DType = DType.IN
 
 
 def clamp_operator(bounds: Bounds, quant: QuantParams, dtype: DType = DType.INT8) -> str | None:
-    """Return the name of the operator in ``ALONE`` that clamps results of this quantization to ``bounds``.
+    """Return the name of the operator in ``ALONE``, such as a ReLU, that clamps results of this quantization to
+    ``bounds``.
 
     Return ``""`` if the bounds change no value, and None if no operator clamps to them.
     """
@@ -689,8 +695,8 @@ def broadcasting(
 def _common_order(context: Context, values: Sequence[Value], shape: Shape) -> Shape:
     """Return the axis order for an elementwise operator on these values.
 
-    It is the order of a computed value with this shape, else of a computed value of this rank. An order such as NHWC takes precedence over
-    PyTorch's order.
+    It is the order of a computed operand with this shape, or else of a computed operand with this rank. If several
+    qualify, one that differs from PyTorch's order, such as NHWC, is preferred.
     """
     computed = [value for value in values if value.is_settled and not context.tensors[value.tensor].is_constant]
     orders = [value.order for value in computed if value.shape == shape]

@@ -47,8 +47,8 @@ class Layout(Enum):
 class LowerRule:
     """A lowering rule, and the properties of its operator.
 
-    moves: the operator commutes with quantization, so that its result may have the quantization of the input. A maximum commutes, a mean
-    does not.
+    moves: the operator commutes with quantization, so that its result may have the quantization of the input. A
+    maximum commutes, a mean does not.
 
     exact: the result may be integers or booleans.
 
@@ -58,9 +58,11 @@ class LowerRule:
 
     preserve: a function that returns whether ExecuTorch must not decompose a call.
 
-    emits: the names of the rows in the operator table whose operators the rule may add, apart from operators that rearrange operands.
+    emits: the names of the LiteRT operators that the rule may add, apart from those that rearrange operands. They are
+    rows of the operator table.
 
-    against: a function that returns a reason against a call, for any quantization of its operands.
+    against: a function that returns the reason why a call can't be lowered, whatever the quantization of its
+    operands.
     """
 
     rule: Rule

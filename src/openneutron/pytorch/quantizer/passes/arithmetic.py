@@ -64,12 +64,11 @@ _COMPARISONS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class WholeNumbers(Pass):
-    """Rewrite integer arithmetic with a sum or a cumulative sum of booleans to float arithmetic that is quantized
-    with the scale 1.
+    """Rewrite integer arithmetic on a sum or cumulative sum of booleans as float arithmetic, which is quantized with
+    the scale 1.
 
-    Int8 must be able to represent all numbers of each tensor with the scale 1 (``whole_spec``): numbers from 0 to 255
-    also fit, with the zero point -128. A reader that needs integers, such as an embedding, reads the floats converted
-    back to integers.
+    Each tensor's numbers must fit int8 with the scale 1 (``whole_spec``). Numbers from 0 to 255 fit too, with the
+    zero point -128. A reader that needs integers, such as an embedding, gets the floats converted back to integers.
     """
 
     targets = _INTEGER_SUMS
@@ -92,8 +91,9 @@ class _Made:
     floats: dict[Node, Node] = field(default_factory=dict)
 
     def rewrite(self, node: Node) -> bool:
-        """Make the readers of an integer node read a float node instead, and return True. Return False if int8 with
-        the scale 1 may not represent all of its integers, or if all readers have float nodes already."""
+        """Make the readers of an integer node read an equal float node instead, and return True. Return False if its
+        integers may not fit int8 with the scale 1, or if all readers are integer nodes that have float nodes already.
+        """
         users = [user for user in node.users if user not in self.floats]
         if not users or self._bounds(node) is None:
             return False

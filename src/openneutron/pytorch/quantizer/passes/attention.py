@@ -57,12 +57,12 @@ The reciprocals of the sums of all rows share one scale (``MOST_KEYS_OF_SOFTMAX`
 
 @dataclass(frozen=True, slots=True)
 class WrittenAttention(NodePass):
-    """Rewrite ``softmax(scores + mask) @ values`` as the operators of the decomposition of
-    ``scaled_dot_product_attention``.
+    """Rewrite attention that a model writes as ``softmax(scores + mask) @ values`` to the form that
+    ``scaled_dot_product_attention`` is decomposed to.
 
-    The queries are multiplied by the scaling factor in place of the scores. With more than ``MOST_KEYS_OF_SOFTMAX``
-    keys, the division by the sum of each row comes last, unless a constant mask gives rows very different numbers of
-    visible keys. This applies only if no other node reads the probabilities.
+    The scaling factor then multiplies the queries, not the scores. With more than ``MOST_KEYS_OF_SOFTMAX`` keys, the
+    softmax's division by the sum of each row comes after the product with the values, unless a constant mask gives
+    rows very different numbers of visible keys. Nothing changes if another node reads the softmax's result.
     """
 
     targets = _PRODUCTS
@@ -79,9 +79,11 @@ class WrittenAttention(NodePass):
 
 
 def _to_softmax(product: Node) -> list[Node] | None:
-    """Return the nodes from the first operand of a matrix product back to a softmax over the axis that the product sums over.
+    """Return the chain of nodes from the first operand of a matrix product back to the softmax that it comes from,
+    with the softmax last.
 
-    Return None if there is no such softmax, or if other nodes read one of these nodes.
+    The softmax must be over the axis that the product sums over. Return None if there is no such softmax, or if a
+    node of the chain has another reader.
     """
     here, chain = product.args[0], []
     keys = product.meta["val"].dim() and product.args[1].meta["val"].shape[-2:][0]
@@ -128,9 +130,10 @@ def _rewrite(module: GraphModule, product: Node, chain: list[Node]) -> bool:
 
 
 def _move_factors(module: GraphModule, softmax: Node) -> bool:
-    """Multiply the queries, instead of the scores, by the number that the scores before a softmax are multiplied or divided by.
+    """Move the scaling factor of the scores before a softmax to the queries: ``(q @ k) * s`` becomes ``(q * s) @ k``.
+    A quotient by a number counts as a product.
 
-    Return whether there was such a number.
+    Return whether there was such a factor.
     """
     waiting, changed = [softmax.args[0]], False
     while waiting:
@@ -166,8 +169,10 @@ def _factor_of(module: GraphModule, node: Node) -> tuple[Node, float] | None:
 
 
 def _product_behind(node: object) -> Node | None:
-    """Return the matrix product that ``node`` is, or whose elements it moves. Return None if there is none, or if one
-    of the nodes up to the product does not have exactly one reader."""
+    """Return the matrix product that ``node`` is, or whose elements ``node`` moves, perhaps through further moves.
+
+    Return None if there is none, or if the product or one of the moves does not have exactly one reader.
+    """
     while isinstance(node, Node) and len(node.users) == 1:
         if node.target in _PRODUCTS:
             return node
@@ -219,11 +224,13 @@ Variable: TypeAlias = tuple[Node, Views]
 
 @dataclass(frozen=True, slots=True)
 class BooleanMasks(Pass):
-    """Rewrite all that excludes scores from a softmax as one sum with ``where(hidden, MASKED, 0)``.
+    """Replace all masks of a softmax's input by one: the scores plus ``where(hidden, MASKED, 0)`` with a boolean
+    ``hidden``.
 
-    A mask is a term whose values are 0 or at most ``MASKED``. It is computed from booleans, from integer or float inputs that are 0 or 1,
-    and from constants. It may be added, subtracted, filled in or selected. Other terms of the scores stay. Layers share the booleans of a
-    mask. A float input that is added to the scores unchanged is clamped to at least ``MASKED``.
+    A mask is a term that is 0 for visible scores and at most ``MASKED`` for excluded ones. It is computed from
+    booleans, from integer or float inputs that are 0 or 1, and from constants. The model may add it, subtract it,
+    fill it in or select it. Other terms of the scores stay. Layers with the same mask share its boolean nodes. A
+    float input of the model that is added to the scores unchanged is clamped to at least ``MASKED``.
 
     ``keep``: a function that returns True for calls that must not change.
     """
@@ -288,10 +295,11 @@ class _Made:
     # Taking masks out
 
     def _without(self, node: Node, factor: float, scores: Node) -> Node | None:
-        """Return a node without its masks, and append the booleans of the masks to ``hidden``.
+        """Return a node that computes ``node`` without its masks, and append the booleans of the masks to
+        ``self.hidden``.
 
-        Return the node itself if it has no masks, and None if the whole node is a mask. ``factor`` is the product of the factors between
-        the node's values and the scores.
+        Return ``node`` itself if it has no masks, and None if the whole node is a mask. ``factor`` is the number by
+        which the node's values are multiplied before they are part of the scores.
         """
         if node is not scores and self._is_hiding(node, factor, scores):
             return None
@@ -359,8 +367,8 @@ class _Made:
         return self._moved(self.nodes[key], _views_between(source, node), node)
 
     def _filled(self, node: Node, factor: float) -> tuple[Node, Node, bool] | None:
-        """Return three values of a fill or selection that excludes scores: the scores before, the condition, and the condition's value that
-        excludes.
+        """Return the parts of a masked fill or a selection that excludes scores: the scores before it, its condition,
+        and whether scores are excluded where the condition is True (or else where it is False).
 
         Return None for other nodes.
         """
@@ -424,7 +432,8 @@ class _Made:
     ) -> Node:
         """Return a boolean node that is True where scores are excluded.
 
-        ``masks_of`` has, for each combination of the variables' values, the places that are excluded.
+        ``combinations`` are values of the boolean variables. For each of them, ``masks_of`` has a boolean tensor that
+        is True where scores are excluded.
         """
         uniform = all(masks.numel() == 1 for masks in masks_of)
         count = sum(bool(masks.any()) for masks in masks_of)
@@ -460,8 +469,8 @@ class _Made:
         return self._moved(self.nodes[key], views, root)
 
     def _moved(self, node: Node, views: Views, origin: Node) -> Node:
-        """Return a node after the moves ``views``. If they only change the shape and repeat elements, the result is a reshape, which
-        broadcasts."""
+        """Return a node with the elements of ``node`` after the moves ``views``. If these together only change the
+        shape and repeat elements, it is a reshape, and its readers broadcast the repeated elements."""
         shape = node.meta["val"].shape
         places = torch.arange(shape.numel()).reshape(shape)
         for view in views:
@@ -550,8 +559,8 @@ def _input_behind(node: Node) -> Node | None:
 
 
 def _is_added(node: Node) -> bool:
-    """Return whether a node, or the clamp that alone reads it, has a sum as its only reader and is the second operand
-    there, as a mask is in ``scores + mask``."""
+    """Return whether a node's only reader is a sum whose second operand is the node, as for a mask in ``scores +
+    mask``. A clamp may be between the node and the sum."""
     reader = only_user(node)
     if reader is not None and reader.target in _CLAMPS:
         node, reader = reader, only_user(reader)
@@ -602,8 +611,8 @@ class _Expression:
     variables: tuple[Variable, ...]
 
     def evaluated(self, values: Mapping[Variable, float], module: GraphModule) -> Tensor:
-        """Return the result of the function if each variable has one value everywhere. A result with one value everywhere is a single
-        number."""
+        """Return the result of the function if all elements of a variable have the number in ``values``. If all
+        elements of the result are equal, it has no axes."""
         done: dict[Variable, Tensor] = {}
 
         def of(node: Node, views: Views) -> Tensor:
@@ -647,10 +656,11 @@ def _through(node: Node, views: Views) -> Variable:
 
 
 def _aligned(source: Node, node: Node, views: Views) -> Views:
-    """Return the moves after an operand of ``node``: the expansion to the shape of ``node`` if the operand is
-    broadcast, then the moves ``views`` of the result.
+    """Return the moves that put the elements of an operand of ``node`` where the moves ``views`` put the elements of
+    the result.
 
-    The expansion is left out if there are no ``views``, because the operator itself broadcasts.
+    These are ``views``, after an expansion to the shape of ``node`` if the operand is broadcast. The expansion is
+    left out if ``views`` is empty, because the operator itself broadcasts.
     """
     value, result = source.meta["val"], node.meta["val"]
     if not views or value.shape == result.shape:
@@ -687,12 +697,12 @@ _LOGICAL = frozenset(
 
 
 def _expression(module: GraphModule, end: Node) -> _Expression | None:
-    """Return the expression that computes ``end`` as a function of booleans, or None.
+    """Return the expression that computes ``end`` as a function of booleans, or None if there is none.
 
-    Its variables are the booleans at the beginning of the expression, or later ones if these are too many
-    (``MOST_BOOLEANS``). Integer or float32 inputs of the model, which are taken to be 0 or 1, are variables too. The
-    result is None if the expression begins with anything else that is not constant, has an operator that is neither
-    pointwise nor a move, or has more than ``MOST_NODES`` nodes.
+    Its variables are the booleans at the beginning of the expression. If these are more than ``MOST_BOOLEANS``, the
+    booleans nearest to ``end`` are the variables instead. Integer or float32 inputs of the model, which are taken to
+    be 0 or 1, are variables too. The result is None if the expression begins with anything else that is not constant,
+    has an operator that is neither pointwise nor a move, or has more than ``MOST_NODES`` nodes.
     """
     return _expression_of(module, end, True) or _expression_of(module, end, False)
 

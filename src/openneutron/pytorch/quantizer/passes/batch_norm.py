@@ -71,8 +71,8 @@ def _safe(factor: Tensor) -> Tensor:
 
 
 def times_factor(weight: Tensor, factor: Tensor, transposed: bool) -> Tensor:
-    """Return the weights times the factors of their output channels. These are axis 0, or axis 1 within each group
-    of a transposed convolution."""
+    """Return the weights, with those of each output channel multiplied by the channel's factor. The output channels
+    are axis 0, or for a transposed convolution axis 1 within each group."""
     ones = [1] * (weight.dim() - 2)
     if not transposed:
         return weight * factor.reshape(-1, 1, *ones)
@@ -83,8 +83,8 @@ def times_factor(weight: Tensor, factor: Tensor, transposed: bool) -> Tensor:
 
 
 def scaled_weight(weight: Tensor, gamma: Tensor | None, variance: Tensor, eps: float, transposed: bool) -> Tensor:
-    """Return the weights times the normalization's factors, in the form that training quantizes. A factor below
-    ``_LEAST_FACTOR`` counts as 1."""
+    """Return the weights times the normalization's factors, which is what quantization-aware training quantizes. A
+    factor whose magnitude is below ``_LEAST_FACTOR`` counts as 1."""
     return times_factor(weight, _safe(factor_of(gamma, variance, eps)), transposed)
 
 
@@ -132,11 +132,12 @@ def _affine(mean: Tensor, variance: Tensor, weight: Tensor | None, bias: Tensor 
 
 @dataclass(frozen=True, slots=True)
 class SimulateBatchNorm(NodePass):
-    """Join each batch normalization with the layer before it, or with a new depthwise 1x1 convolution of ones if no
-    layer can take it.
+    """Let each batch normalization scale the weights of the layer before it, so that training quantizes the weights
+    as they are after folding.
 
-    A normalization does not change if it has no running statistics, or if its statistics or parameters are not
-    constant. A normalization that no layer can take does not change either if its rank is above 4, or if ``keep``
+    If no layer before it can take the normalization, a new depthwise 1x1 convolution with weights of 1 does. A
+    normalization does not change if it has no running statistics, or if its statistics or parameters are not
+    constant. One that would need a new convolution does not change either if its rank is above 4, or if ``keep``
     returns True for it.
     """
 
@@ -277,9 +278,9 @@ _VOLUMES = (_aten.conv3d.default, _aten.conv3d.padding, _aten.conv_transpose3d.i
 class FoldBatchNorm(NodePass):
     """Fold each batch normalization in eval mode whose statistics and parameters are constant into a layer.
 
-    layers: the kinds of layers to fold into. They are tried in the order of the default value. "convolution" and
-    "linear" compute the normalization's input, "behind" are the linear layers that read its result, and "alone" is a
-    new depthwise convolution.
+    layers: the kinds of layers to fold into, tried in the order of the default value. "convolution" and "linear" are
+    the layer before the normalization, "behind" stands for the linear layers that read its result, and "alone" for a
+    new depthwise convolution in its place.
     """
 
     layers: tuple[str, ...] = ("convolution", "linear", "behind", "alone")
@@ -375,8 +376,8 @@ def _with_channels_last(norm: Node) -> Node | None:
 
 
 def _layer_of(module: GraphModule, reader: Node) -> tuple[Tensor, Tensor | None] | None:
-    """Return the weights and the bias of a linear layer, the bias None without one. Return None for any other node,
-    and if the weights or the bias are not constant."""
+    """Return the weights and the bias of a linear layer, or None in place of the bias if the layer has none. Return
+    None for any other node, and for a layer whose weights or bias are not constant."""
     if reader.target is not _aten.linear.default:
         return None
     given = arguments_of(reader)
@@ -385,8 +386,8 @@ def _layer_of(module: GraphModule, reader: Node) -> tuple[Tensor, Tensor | None]
 
 
 def _to_depthwise(module: GraphModule, norm: Node, source: Node, affine: Affine) -> bool:
-    """Replace the normalization by a depthwise 1x1 convolution, on a view of rank 4 of its input. Return False if
-    the shape is not fixed."""
+    """Replace the normalization by a depthwise 1x1 convolution, with reshapes around it if the input's rank is not 4.
+    Return False if the shape is not fixed, else True."""
     value = norm.meta["val"]
     shape = tuple(value.shape)
     if not all(isinstance(extent, int) for extent in shape):
@@ -418,10 +419,10 @@ class Inference(Pass):
 
 @dataclass(frozen=True, slots=True)
 class BatchStatistics(NodePass):
-    """Rewrite a batch normalization without running statistics to an instance normalization of one image, which has
-    all values of the batch.
+    """Rewrite a batch normalization without running statistics to an instance normalization that sees the whole batch
+    as one image.
 
-    Both normalize with the statistics of the batch.
+    Both normalize each channel with its mean and variance over the batch.
     """
 
     targets = (BATCH_NORM,)
@@ -495,8 +496,8 @@ def _folding_first(fold: Callable[[GraphModule], None]) -> Callable[[GraphModule
 
 
 def mend_torchao() -> None:
-    """Let ``prepare_pt2e`` accept batch normalizations without running statistics, and those after layers with
-    computed weights, in this process."""
+    """Patch torchao in this process, so that ``prepare_pt2e`` accepts batch normalizations without running
+    statistics, and those after layers with computed weights."""
     if not hasattr(quantize_pt2e._fuse_conv_bn_, "__wrapped__"):
         quantize_pt2e._fuse_conv_bn_ = _folding_first(quantize_pt2e._fuse_conv_bn_)
 

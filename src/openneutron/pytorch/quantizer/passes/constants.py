@@ -38,14 +38,14 @@ Value: TypeAlias = torch.Tensor | tuple[torch.Tensor, ...]
 
 @dataclass(frozen=True, slots=True)
 class FoldConstants:
-    """Replace nodes that depend only on constants by their values, where a node that is no constant reads them.
+    """Replace the results of nodes that depend only on constants by constants, where any other node reads them.
 
-    A value with more than ``MOST_ELEMENTS`` elements, and with more than its sources together, is still computed when
-    the model runs. A value with more than ``SMALL`` elements keeps one element along each axis on which it repeats,
-    if only arithmetic that broadcasts reads it. A tensor without elements counts as a constant, whatever it depends
-    on.
+    A value is still computed when the model runs if it has more than ``MOST_ELEMENTS`` elements and also more than
+    all constants that it depends on. If all indices of an axis have the same elements, a value with more than
+    ``SMALL`` elements keeps one index of that axis, provided that only arithmetic that broadcasts reads the value. A
+    tensor without elements counts as a constant, whatever it depends on.
 
-    The pass is for the CPU: ExecuTorch has no kernel for many operators that are lookup tables on the NPU, and some
+    The CPU needs this pass: ExecuTorch has no kernel for many operators that are lookup tables on the NPU, and some
     of its kernels end the process for a tensor without elements.
     """
 
@@ -153,10 +153,10 @@ def _is_function(node: Node, overload: torch._ops.OpOverload) -> bool:
 
 
 def _without_repeats(node: Node, value: torch.Tensor) -> torch.Tensor:
-    """Return a copy of the value with one element along each axis on which it repeats.
+    """Return a copy of the value with extent 1 along each axis on which it repeats, since the readers broadcast.
 
-    The copy has the whole value if it has at most ``SMALL`` elements, or if one of the readers does not broadcast all
-    of these axes.
+    Return a copy of the whole value if it has at most ``SMALL`` elements, or if one of the readers does not broadcast
+    all of these axes.
     """
     smallest = value
     if value.numel() > SMALL:
@@ -209,9 +209,10 @@ class DropUnitFactors(NodePass):
 
 @dataclass(frozen=True, slots=True)
 class SumsToMeans(NodePass):
-    """Rewrite ``sum(x, dims) / n`` of n elements as ``mean(x, dims)``, where nothing else reads the sum.
+    """Rewrite ``sum(x, dims) / n`` as ``mean(x, dims)`` where n is the number of elements of each sum, and nothing
+    else reads the sum.
 
-    A mean is rounded once, in its own range. A sum has another range, and the quotient would be rounded again.
+    A mean is rounded to int8 once. A sum and its quotient would each be rounded in a range of their own.
     """
 
     targets = (_aten.div.Tensor, _aten.div.Scalar)
@@ -249,12 +250,12 @@ class ScalarsToTensors(NodePass):
 
     ``x + 2`` becomes ``x + c``, ``x / 2`` becomes ``x * c``, and ``2 - x`` (rsub) becomes ``c - x``. ``x / y``
     becomes ``x * (1 / y)``, unless y is a constant with a zero, and ``x + 3 * y`` (alpha) becomes ``x + y * c``. The
-    larger or the smaller of ``x`` and a constant of one element becomes a clamp.
+    maximum or minimum of ``x`` and a constant of one element becomes a clamp.
 
-    training: parameters that are trained do not count as constants, so that training continues to change them.
+    training: trained parameters do not count as constants, so that training continues to change them.
 
-    1 / y is quantized like any function of one tensor: its range reaches to the largest quotient of the calibration.
-    If y comes near 0, few steps are left for the quotients of larger y.
+    A computed ``1 / y`` is quantized like any function of one tensor: its range reaches to its largest value in
+    calibration. If y comes near 0, this range is so large that few steps are left for the reciprocals of larger y.
     """
 
     training: bool = False
@@ -303,9 +304,9 @@ def _is_float(item: object) -> bool:
 
 
 def _to_clamp(node: Node, known: Known) -> bool:
-    """Replace a maximum or minimum with a number by a clamp. Return whether there was one.
+    """Replace the maximum or minimum of a tensor and a constant number by a clamp. Return whether the node was one.
 
-    As an operand, the number would widen the range that both operands share.
+    If the number stayed an operand, it would widen the quantization range, which both operands share.
     """
     for bound, data in (node.args, node.args[::-1]):
         number = known(bound)

@@ -281,11 +281,12 @@ _CONVERSIONS = (_aten.to.dtype, _aten.to.dtype_layout, _aten.to.device, _aten.ty
 
 @dataclass(frozen=True, slots=True)
 class PlainCasts(NodePass):
-    """Rewrite ``x.to(...)`` and ``x.type_as(y)`` to the operator that only casts, and remove assertions.
+    """Rewrite ``x.to(...)`` and ``x.type_as(y)`` to ``_to_copy``, which only casts, and remove assertions.
 
-    ``x.to`` may also state a device or a layout. If x has the type already, readers of the call read x, unless the
-    call asks for a copy or a memory format. Export adds assertions on types and layouts to such calls, which always
-    hold in a graph with fixed types.
+    A device or a layout in ``x.to`` is dropped. If x already has the type, the call is removed, unless it asks for a
+    copy or a memory format. Export adds assertions on types and layouts to such calls. They always hold in a graph
+    with fixed types. Assertions on values are removed too, because ExecuTorch's runtime has no kernels for
+    assertions.
     """
 
     targets = (*_ASSERTIONS, *_CONVERSIONS)
@@ -392,11 +393,12 @@ _CASTS = (_aten._to_copy.default, _aten.to.dtype)
 
 @dataclass(frozen=True, slots=True)
 class CastRows(NodePass):
-    """Cast a constant table before a lookup instead of the lookup's result, and remove casts through integers.
+    """Cast a constant embedding table instead of the rows that are looked up in it, and remove casts of booleans
+    through integers.
 
     Rewrite ``embedding(table, index).to(dtype)`` to ``embedding(table.to(dtype), index)`` if the table is a constant,
-    and ``mask.to(integer).to(float)`` to ``mask.to(float)``. The float one-hot vectors of positions are then one
-    lookup.
+    and ``mask.to(integer).to(float)`` to ``mask.to(float)`` for a boolean mask. For example, one-hot vectors of
+    positions in float then need one lookup and no cast.
     """
 
     targets = _CASTS

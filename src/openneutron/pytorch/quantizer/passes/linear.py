@@ -198,9 +198,10 @@ def factor_of(module: GraphModule, product: Node) -> float | None:
 class MaskedFills(NodePass):
     """Rewrite ``where(mask, x, -1e9)`` as ``masked_fill(x, ~mask, -1e9)``, and move factors in front of masked fills.
 
-    The number is a constant tensor. ``masked_fill(x, mask, value) * factor`` becomes ``masked_fill(x * factor, mask, value * factor)``; a
-    quotient or a negation counts as a product. The fill value saturates at an end of its int8 range. The range of a softmax's input is such
-    that the fill value is still far below the largest value of each row.
+    In the ``where``, the number is a constant tensor. ``masked_fill(x, mask, value) * factor`` becomes
+    ``masked_fill(x * factor, mask, value * factor)``. A quotient or a negation counts as a product. In int8, the fill
+    value saturates at an end of the range. The range of a softmax's input is chosen so that this end is still far
+    below the largest value of each row.
     """
 
     targets = (_aten.where.self, _aten.neg.default, *PRODUCTS, *QUOTIENTS)

@@ -68,7 +68,8 @@ assertions, and its sorting of nodes may place them after the output.
 
 @dataclass(frozen=True, slots=True)
 class Traces:
-    """The decompositions that were traced so far, by operator, arguments, shapes and strides. A model has few distinct calls.
+    """The decompositions that were traced so far, by operator, arguments, shapes and strides. Equal calls share one
+    trace, since a model has few distinct calls.
 
     ``litert_only``: see ``Decompose``.
     """
@@ -79,8 +80,8 @@ class Traces:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Traced:
-    """The decomposition of a call, as a graph on the call's tensors. The graph is None for a call that is not
-    decomposed; ``whole`` then has the reason, if one is known."""
+    """The decomposition of a call, as a graph whose inputs are the call's tensors. For a call that is not decomposed,
+    the graph is None, and ``whole`` has the reason if one is known."""
 
     graph_module: GraphModule | None
     whole: Keep = KEPT
@@ -90,14 +91,16 @@ class Traced:
 class Decompose:
     """Replace each call of an operator in ``DECOMPOSITIONS`` by its decomposition, until no such call is left.
 
-    A call of an operator without a rule in this project is replaced by PyTorch's own decomposition, if that ends in operators with rules.
-    Functions of other operators (CompositeImplicitAutograd) are always decomposed. Any other call is not decomposed, and ``STAYS_WHOLE`` in
-    its ``meta`` has the reason.
+    For an operator without a rule in this project, PyTorch's own decomposition is used, if it ends in operators that
+    have rules. An operator that PyTorch itself defines as a function of other operators (CompositeImplicitAutograd)
+    is decomposed in any case. A call that can't be decomposed stays, with the reason in its ``meta``
+    (``STAYS_WHOLE``) if one is known.
 
-    keep: a function that returns True for calls that must not change. litert_only: also decompose the calls that ``OWN_OPERATORS`` would
-    keep.
+    keep: a function that returns True for calls that must not change. litert_only: also decompose the calls that
+    ``OWN_OPERATORS`` would keep.
 
-    New nodes keep the module path and source line of the call, and ``meta["custom"]`` names the operator that was decomposed.
+    New nodes keep the module path and source line of the call, and ``meta["custom"]`` names the operator that was
+    decomposed.
     """
 
     keep: Callable[[Node], bool] | None = None
@@ -240,10 +243,10 @@ def _trace_of_torch(decomposition: TorchDecomposition, positional: list[str], ca
 
 
 def _is_unsafe(node: Node, origin: torch._ops.OpOverload) -> bool:
-    """Return whether a decomposition with this node must not be used.
+    """Return whether a decomposition that contains this node must not be used.
 
-    This holds for the decomposed operator ``origin`` itself, for an operator that is random or writes to a tensor,
-    and for an operator outside of ATen.
+    This is so if the node calls ``origin``, the decomposed operator itself, an operator that is random or writes to a
+    tensor, or an operator outside of ATen.
     """
     overload = node.target
     if node.op != "call_function" or overload is operator.getitem:
@@ -335,8 +338,8 @@ def is_implicit(overload: torch._ops.OpOverload) -> bool:
 class TorchDecomposition:
     """PyTorch's decomposition of an operator. ``function`` takes the operator's own arguments.
 
-    pre_dispatch: True traces in terms of operators such as linear and softmax. Decompositions written in C++ can only
-    be traced below these (addmm, _softmax).
+    pre_dispatch: True if the trace may have composite operators such as linear and softmax. It is False for
+    decompositions written in C++, whose traces have the operators beneath, such as addmm and _softmax.
     """
 
     function: Callable[..., Any]
@@ -393,10 +396,10 @@ def default_passes(
 ) -> tuple[AtenPass, ...]:
     """Return the passes in the order in which they run.
 
-    Composite operators for which ``keep`` returns True stay whole. With ``litert_only``, normalizations become
-    operators of LiteRT. With ``is_qat``, weights stay as the model computes them, so that they can be trained. Batch
-    normalizations after convolutions stay too, and torchao folds them after training;
-    where ``prepare_training`` has run, no such normalization is left.
+    Composite operators for which ``keep`` returns True are not decomposed. With ``litert_only``, normalizations are
+    decomposed to operators of LiteRT. With ``is_qat``, the weights stay as the model computes them, so that they can
+    be trained. With ``is_qat``, batch normalizations after convolutions also stay, and torchao folds them after
+    training. If ``prepare_training`` has run before, none of these are left.
     """
     if is_qat:
         return (

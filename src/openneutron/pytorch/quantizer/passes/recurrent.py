@@ -44,9 +44,11 @@ class _Direction:
 
 @dataclass(frozen=True, slots=True)
 class WholeLayers(NodePass):
-    """Replace each recurrent layer with constant weights by one operator for each direction of each layer.
+    """Replace each call of an LSTM, GRU, RNN or one of their cells by one operator for each direction of each stacked
+    layer. The weights must be constant.
 
-    training: the weights of the gates stay slices of the layer's parameters, so that training updates the parameters.
+    training: the weights of the gates are slices of the layer's parameters instead of copies, so that training
+    updates the parameters.
     """
 
     training: bool = False
@@ -76,8 +78,8 @@ class _Call:
     def of(cls, module: GraphModule, node: Node, training: bool) -> _Call | None:
         """Return the call if it can be replaced, else None.
 
-        Its parameters must be constant, and its input a float32 tensor of fixed shape with elements. A call that
-        drops values in training can't be replaced.
+        Its parameters must be constant. Its input must be a float32 tensor of fixed shape that has elements. A call
+        with dropout in training can't be replaced.
         """
         given = _as_layer(arguments_of(node)) if node.target in CELLS else arguments_of(node)
         x = given["input"].meta.get("val")
@@ -164,10 +166,11 @@ class _Call:
     def _direction(
         self, number: int, x: Node, direction: _Direction, batch_first: bool, backwards: bool
     ) -> tuple[Node, ...]:
-        """Return a tuple with the hidden state after each step of one direction.
+        """Return a tuple of nodes for one direction of one layer. The first node has the hidden states after all
+        steps.
 
-        For an LSTM cell, and for an LSTM whose cell state is read or whose initial states are not all 0, the tuple
-        also has the hidden state and the cell state after the last step.
+        For an LSTM cell, and for an LSTM whose cell state is read or whose initial states are not all 0, the hidden
+        state and the cell state after the last step follow.
         """
         kind = str(self.node.target).split(".")[1].removesuffix("_cell")
         gates = {"lstm": 4, "gru": 3}.get(kind, 1)
@@ -206,10 +209,12 @@ class _Call:
         return self._add(_aten.slice.Tensor, state, 0, number, number + 1)
 
     def _biases(self, stem: str, direction: _Direction, kind: str, gates: int) -> tuple[list[Node], list[Node]]:
-        """Return two lists of biases, one item for each gate: for the products with the input, and for the products with the hidden state.
+        """Return two lists with one bias for each gate: those added to the products with the input, and those added
+        to the products with the hidden state.
 
-        The first list has the sums of both biases, and the second is empty. For a GRU, the second list is 0 except for the last gate, which
-        keeps both biases: its product with the hidden state, including the bias, is multiplied by another gate.
+        PyTorch has two biases for each gate. The first list has their sums, and the second list is empty. For a GRU,
+        the second list is 0 except for the last gate, whose two biases stay separate: another gate multiplies the
+        product with the hidden state together with its bias. Both lists are empty for a layer without biases.
         """
         if direction.biases is None:
             return [], []
@@ -380,7 +385,8 @@ def _of_layer(module: GraphModule, before: Node, state: Node) -> Node:
 
 
 def _needed_earlier(inputs: Iterable[Any], chain: Sequence[Node], order: Mapping[Node, int]) -> list[Node] | None:
-    """Return the nodes after the first cell that compute the inputs of the chain, in execution order.
+    """Return, in execution order, the nodes on which the inputs of the chain depend and which come after the chain's
+    first cell.
 
     Return None if one of them reads a result of the chain or changes a tensor in place.
     """

@@ -239,9 +239,10 @@ class PutsToJoins(NodePass):
 
 
 def _runs(places: list[int], extent: int) -> list[tuple[bool | None, int, int]]:
-    """Return the rows of a table after a write of values at ``places``, as consecutive runs in order.
+    """Return where the rows of a table come from after a write of values at ``places``, as runs of consecutive rows.
 
-    A run is (None, first, last) for rows of the table, and (True, first, last) for rows of the written values.
+    A run is (None, first, end) for the rows [first, end) of the old table, and (True, first, end) for rows of the
+    written values.
     """
     row_of = {place: row for row, place in enumerate(places)}
     runs: list[tuple[bool | None, int, int]] = []
@@ -256,10 +257,11 @@ def _runs(places: list[int], extent: int) -> list[tuple[bool | None, int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class SlicesOfJoins(NodePass):
-    """Rewrite ``cat([a, b], 1)[:, :n]`` to ``a``, also if shape operators or further concatenations are in between.
+    """Rewrite ``cat([a, b], 1)[:, :n]`` to ``a``, if ``a`` has n columns, also with shape operators or further
+    concatenations in between.
 
-    This applies if all readers of the concatenation are such slices or results of the model. One scale for all operands would suit none of
-    them.
+    This applies if the concatenation is read only by such slices or as a result of the model. A concatenation would
+    force one scale on all its operands, which would suit none of them.
     """
 
     targets = (_aten.slice.Tensor,)

@@ -83,11 +83,12 @@ class NoiseSuppressor(nn.Module):
 
 
 class Svdf(nn.Sequential):
-    """A layer of filters of low rank (Nakkiran et al., "Compressing deep neural networks using a rank-constrained topology",
-    Interspeech 2015).
+    """A layer of filters of low rank (Nakkiran et al., "Compressing deep neural networks using a rank-constrained
+    topology", Interspeech 2015).
 
-    Each unit has ``rank`` filters on the inputs of a frame. Its output is a ReLU of the weighted sum of their last ``memory`` results.
-    Input [N, inputs, frames], output [N, units, frames]. With ``streaming``, N is 1, and a call continues the stream of the last call.
+    Each unit has ``rank`` filters, which map the inputs of a frame to one number each. The unit's output is a
+    weighted sum of these numbers for the last ``memory`` frames, followed by a ReLU. Input [N, inputs, frames],
+    output [N, units, frames]. With ``streaming``, N is 1, and a call continues the stream of the last call.
     """
 
     def __init__(self, inputs: int, units: int, memory: int, rank: int, streaming: bool) -> None:
@@ -168,8 +169,8 @@ BLOCKS = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *((512, 1),
 class MobileNetV1(nn.Module):
     """MobileNetV1 (Howard et al., arXiv 1704.04861). Input [N, 3, H, W], output [N, classes].
 
-    ``softmax`` ends with probabilities, as MLPerf Tiny's visual wake words network of width 0.25 and two classes does
-    (mlcommons/tiny, benchmark/training/visual_wake_words).
+    With ``softmax``, the outputs are probabilities, as in MLPerf Tiny's visual wake words network, which has width
+    0.25 and two classes (mlcommons/tiny, benchmark/training/visual_wake_words).
     """
 
     def __init__(self, classes: int = 1000, width: float = 1.0, softmax: bool = False) -> None:
@@ -196,7 +197,8 @@ STAGES = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3,
 
 
 def channels_of(channels: float) -> int:
-    """Return the multiple of 8 nearest to ``channels``, at least 8, or the next one if it is more than 10 % below ``channels``.
+    """Return ``channels`` rounded to the nearest multiple of 8, but at least 8. If that is less than 0.9 * channels,
+    return the next larger multiple of 8.
 
     This is the rule of the reference implementation.
     """
@@ -294,7 +296,8 @@ class SqueezeExcitation(nn.Module):
 
 
 class ExcitedResidual(nn.Module):
-    """A block of MobileNetV3: expansion, depthwise convolution, squeeze-and-excite where the row has it, and projection.
+    """A block of MobileNetV3: expansion, depthwise convolution, squeeze-and-excite (if ``row`` asks for it), and
+    projection.
 
     The result is added to the input where the shapes are equal.
     """
@@ -561,11 +564,12 @@ class UNet(nn.Module):
 
 
 class SpeechEnhancement(nn.Module):
-    """A U-Net of 1d convolutions on a wave (in the manner of Tagliasacchi et al., arXiv 2009.02095).
+    """A U-Net of 1d convolutions on the samples of a sound (in the manner of Tagliasacchi et al., arXiv 2009.02095).
 
-    Each layer of the encoder shortens the wave by a factor of 4. Two convolutions follow, and then the transposed convolutions of the
-    decoder. The result of each is added to the encoder's features of the same length, that of the last one to the wave. Input and
-    output [N, 1, time]; time is a multiple of 64.
+    Each layer of the encoder shortens its input by a factor of 4. Two convolutions follow, and then the transposed
+    convolutions of the decoder. The result of each transposed convolution is added to the encoder's features of the
+    same length. The result of the last one is added to the model's input. Input and output [N, 1, time]; time is a
+    multiple of 64.
     """
 
     def __init__(self, channels: int = 16, levels: int = 3) -> None:
