@@ -10,7 +10,7 @@
 #include "language.h"
 
 #if NEUTRON_VECTORS && defined(__x86_64__)
-#include <immintrin.h>
+#include "x86.h"
 #elif NEUTRON_VECTORS && defined(__aarch64__)
 #include <arm_neon.h>
 #endif

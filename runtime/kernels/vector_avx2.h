@@ -3,7 +3,7 @@
 #ifndef NEUTRON_VECTOR_AVX2_H
 #define NEUTRON_VECTOR_AVX2_H
 
-#include <immintrin.h>
+#include "x86.h"
 
 enum { NEUTRON_WORDS = 8, NEUTRON_PARTS = 1, NEUTRON_BYTES = 32, NEUTRON_FEW_BYTES = 8, NEUTRON_MULTIPLIES_HIGH = 0 };
 

@@ -19,6 +19,7 @@ from openneutron.isa import rows
 from openneutron.isa.kernels.row import Row
 from tests.support.built_once import built_once
 from tests.support.objects import compiled
+from tests.support.runtime_builds import NARROW
 
 RUNTIME = Path(__file__).parents[2] / "runtime"
 KERNELS = ("conv_2d_s8", "conv_2d_1x1_s8", "depthwise_conv_2d_s8")
@@ -31,7 +32,7 @@ SOURCES = (
     RUNTIME / "kernels" / "elements_16.c",
     RUNTIME / "kernels" / "elements_dsp.c",
 )
-FLAGS = ("-std=c11", f"-I{RUNTIME / 'include'}", f"-I{RUNTIME / 'kernels'}")
+FLAGS = ("-std=c11", f"-I{RUNTIME / 'include'}", f"-I{RUNTIME / 'kernels'}", NARROW)
 CPU_FLAGS = {
     "portable": (),
     "plain": (),

@@ -17,7 +17,11 @@ ROOT = Path(__file__).parents[2]
 RUNTIME = ROOT / "runtime"
 
 
-INCLUDES = [f"-I{RUNTIME / folder}" for folder in ("include", "kernels", "driver")]
+NARROW = "-DNEUTRON_NARROW_INTRINSICS"
+"""The definition with which gcc and clang read the intrinsic functions of AVX2 alone (runtime/kernels/x86.h)."""
+
+
+INCLUDES = [*(f"-I{RUNTIME / folder}" for folder in ("include", "kernels", "driver")), NARROW]
 
 
 WARNINGS = ["-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Werror"]

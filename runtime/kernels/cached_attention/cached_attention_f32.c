@@ -8,7 +8,7 @@
 #endif
 
 #if NEUTRON_VECTORS && defined(__x86_64__)
-#include <immintrin.h>
+#include "../x86.h"
 #elif NEUTRON_VECTORS && defined(__aarch64__)
 #include <arm_neon.h>
 #endif

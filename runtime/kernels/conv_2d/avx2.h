@@ -8,7 +8,7 @@
 
 #if NEUTRON_X86_VARIANTS
 
-#include <immintrin.h>
+#include "../x86.h"
 
 /* ---- requantization of 8 lanes of 32 bits ---------------------------------------------------------------------------- */
 
