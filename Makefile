@@ -223,12 +223,13 @@ clean:
 distclean: clean
 	rm -rf $(VENV)
 
-# The C builds need no more: `make --jobs` runs them beside the installation of the rest.
+# The C builds need no more: `make --jobs` runs them beside the installation of the rest. The pip that Python 3.11 brings compares each
+# file that an index lists with 900 tags one by one, and takes twice as long as this one.
 $(VENV)/.cmake: constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	    { echo "$(PYTHON) is older than Python 3.11; name a newer one: make PYTHON=python3.12" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(INSTALL) --constraint constraints.txt cmake ninja
+	$(INSTALL) --upgrade --constraint constraints.txt cmake ninja pip
 	@touch $@
 
 # torch by itself and first: whichever build of it the machine's settings lead to stays.
