@@ -169,7 +169,7 @@ def pytest_collection_finish() -> None:
     """
     gc.freeze()
     gc.get_freeze_count = cache(gc.get_freeze_count)
-    gc.set_threshold(100_000)
+    gc.set_threshold(300_000)
     gc.enable()
     composite_operators.shorten()
 
