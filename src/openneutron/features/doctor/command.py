@@ -27,7 +27,7 @@ from openneutron.cli.ending import PART_MISSING
 from openneutron.cli.model_source import BUILT_IN
 from openneutron.device.files import existing
 from openneutron.device.forms import SAVED_MODEL, of_content
-from openneutron.device.third_party import EXTRAS
+from openneutron.device.third_party import EXTRAS, PACKAGES
 from openneutron.errors import InvalidModelError, OpenNeutronError
 from openneutron.features.doctor import model
 from openneutron.features.report.table import Column, Table, facts
@@ -65,6 +65,10 @@ WORDS = {
 }
 
 
+DELEGATE = "ExecuTorch delegate"
+"""The check of the library through which ExecuTorch calls the simulator."""
+
+
 def findings(checks: list[Check]) -> RenderableType:
     """Return the checks as a table, with what to do below it."""
     words = [Text(*WORDS[check.state]) for check in checks]
@@ -83,12 +87,15 @@ def findings(checks: list[Check]) -> RenderableType:
         parts.append(Text.assemble((check.what, "cyan"), f": {check.to_do}"))
     if to_do:
         parts.append("")
-    works = all(check.state is not State.BROKEN for check in checks)
-    parts.append(
-        "Everything works: try `openneutron compile cifarnet`."
-        if works
-        else "Not everything works yet; see the instructions above."
-    )
+    broken = {check.what for check in checks if check.state is State.BROKEN}
+    if not broken:
+        parts.append("Everything works: try `openneutron compile cifarnet`.")
+    elif broken <= {*PACKAGES, DELEGATE}:
+        parts.append(
+            "PyTorch models do not work yet; see the instructions above. An int8 .tflite compiles and runs without."
+        )
+    else:
+        parts.append("Not everything works yet; see the instructions above.")
     return Group(*parts)
 
 
@@ -277,7 +284,7 @@ def delegate_check(compiler: Check | None, command: Sequence[str] = (sys.executa
 
     ``compiler`` is the check of the compiler; None if the delegate is not compiled.
     """
-    what, wanted = "ExecuTorch delegate", "loads" if compiler is None else "builds and loads"
+    what, wanted = DELEGATE, "loads" if compiler is None else "builds and loads"
     try:
         importlib.metadata.version("executorch")
     except importlib.metadata.PackageNotFoundError:
