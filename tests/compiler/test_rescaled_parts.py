@@ -10,6 +10,7 @@ import pytest
 
 from openneutron.compiler import compile_graph
 from openneutron.compiler.legalize.legalize import legalize
+from openneutron.compiler.legalize.quantize import join_slices
 from openneutron.ir import Graph, Node, Tensor, constant
 from tests.support import oracle
 
@@ -65,6 +66,26 @@ def test_neighbouring_slices_are_one() -> None:
     assert operators(slices((1, 2), (2, 5), quants=twice)) == ["slice", "quantize", "reshape"]
     for graph in (slices((0, 2), (2, 6)), slices((0, 2), (2, 6), quants=twice), slices((1, 2), (2, 5), quants=twice)):
         assert sum(kernels(graph).values()) == 1
+
+
+def test_slices_that_cut_another_axis_too_stay() -> None:
+    """Their channels are neighbours in x, and their rows are not all of x."""
+    nodes, tensors = [], []
+    for number, (begin, end) in enumerate(((0, 2), (2, 6))):
+        part = (1, 2, 4, end - begin)
+        tensors += [integers(f"b{number}", 0, number, 0, begin), integers(f"s{number}", *part)]
+        tensors.append(oracle.activation(f"p{number}", part, *X))
+        nodes.append(Node("slice", ("x", f"b{number}", f"s{number}"), (f"p{number}",)))
+    tensors.append(oracle.activation("y", (1, 2, 4, 6), *X))
+    nodes.append(Node("concatenation", ("p0", "p1"), ("y",), {"axis": -1, **NONE}))
+    graph = graph_of(nodes, tensors)
+    assert operators(graph) == ["slice", "slice", "concatenation"]
+    oracle.assert_bit_exact(graph, seeds=(0,))
+
+
+def test_a_graph_without_such_parts_is_unchanged() -> None:
+    graph = slices((2, 6), (0, 2))
+    assert join_slices(graph) is graph
 
 
 @pytest.mark.parametrize(

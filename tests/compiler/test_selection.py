@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from openneutron.compiler.cost.cycles import call_cost, port_cycles
+from openneutron.compiler.select.calls import KernelCall, View, dense_pitches
 from openneutron.compiler.select.select import select_node
 from openneutron.ir import Graph
 from tests.support import oracle, random_graphs
@@ -93,3 +94,12 @@ def test_the_last_axis_of_indices_of_a_matrix_is_the_columns(
     assert call.kernel == "embedding_lookup_s8"
     assert call.views["output"].extents == positions
     assert call.views["indices"].extents == (*positions[:3], 4)
+
+
+def test_a_sum_costs_its_steps_for_each_line_of_each_group_of_channels() -> None:
+    source, result = (1, 8, 5, 32), (1, 2, 1, 16)
+    views = {"input": View("x", source, dense_pitches(source)), "output": View("y", result, dense_pitches(result))}
+    params = {"block_rows": 4, "input_zero_point": 0, "group_channels": 16}
+    groups = -(-32 // oracle.TARGET.all_pipelines)
+    call = KernelCall("group_sums_s8", "sums", views, params)
+    assert call_cost(call, oracle.TARGET).compute_cycles == 2 * (8 * 5) * groups

@@ -56,6 +56,10 @@ NEAREST: tuple[tuple[str, tuple[str, ...]], ...] = (
     ),
     ("src/openneutron/compiler/select/", ("tests/compiler/test_selection.py", "tests/compiler/test_legalize.py")),
     (
+        "src/openneutron/compiler/legalize/quantize.py",
+        ("tests/compiler/test_rescaled_parts.py", "tests/compiler/test_fold_quantize.py"),
+    ),
+    (
         "src/openneutron/compiler/legalize/",
         ("tests/compiler/test_legalize.py", "tests/compiler/test_selection.py", "tests/compiler/test_transposed.py"),
     ),
