@@ -20,11 +20,10 @@ from typing import Any
 from openneutron.compiler import Compiled
 from openneutron.device.files import write
 from openneutron.device.third_party import needs_pytorch
-from openneutron.errors import InvalidOptionError
 from openneutron.language.decoder import Decoder
 from openneutron.language.generation import TOKENIZER, identity
 from openneutron.language.model import Interface
-from openneutron.language.program import Plan, compiled
+from openneutron.language.program import Plan, check_chunk, compiled
 from openneutron.language.times import chooser
 from openneutron.options import CompileOptions
 from openneutron.targets import described, host_alone, host_with_jobs
@@ -89,10 +88,7 @@ def export(
         from openneutron.pytorch.language.package import packaged
     words = _tokenizer_of(model) if tokenizer is None else Path(tokenizer)
     known = None if words is None else identity(words)
-    if context > 0 and not 1 <= chunk <= context:
-        raise InvalidOptionError(
-            f"chunk: {chunk} tokens; a run takes 1 to {context}, the positions of the cache. Give chunk={context} or less."
-        )
+    check_chunk(chunk, context)
     decoder = decoder_of(
         model,
         context=context,

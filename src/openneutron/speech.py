@@ -23,10 +23,10 @@ import numpy.typing as npt
 from openneutron.compiler import Compiled
 from openneutron.device.files import write
 from openneutron.device.third_party import needs_pytorch
-from openneutron.errors import InvalidModelError, InvalidOptionError
+from openneutron.errors import InvalidModelError
 from openneutron.language.decoder import Decoder
 from openneutron.language.model import Interface
-from openneutron.language.program import Plan, compiled
+from openneutron.language.program import Plan, check_chunk, compiled
 from openneutron.language.sound import ENCODER, HERTZ, HOP, check_sounds, log_mel
 from openneutron.language.times import chooser
 from openneutron.options import DRIVER, INT8, CompileOptions, QuantizationOptions
@@ -116,10 +116,7 @@ def export(
     module = whisper.opened(model, config, seed)
     facts = module.config
     context = facts.max_target_positions if context is None else context
-    if not 1 <= chunk <= context:
-        raise InvalidOptionError(
-            f"chunk: {chunk} tokens; a run takes 1 to {context}, the positions of the cache. Give chunk={context} or less."
-        )
+    check_chunk(chunk, context)
     words = whisper.words_of(module, language, task)
     if transcripts is not None:
         whisper.check_transcripts(transcripts, len(calibration or ()), context - len(words.prompt), facts.vocab_size)

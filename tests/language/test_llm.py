@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from openneutron import llm
-from openneutron.errors import InvalidOptionError
+from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.language.model import LanguageModel
 from tests.language.models import CONFIGS, made
 from tests.language.reference import Reference
@@ -38,3 +38,9 @@ def test_wrong_options_are_refused() -> None:
     with pytest.raises(InvalidOptionError) as raised:
         llm.export(None, config=CONFIGS["llama"], context=0)
     assert str(raised.value) == "context: 0 positions; this model has 1 to 64."
+    with pytest.raises(InvalidOptionError) as raised:
+        llm.export(None, config=CONFIGS["llama"], context=32, chunk=8, head_bits=2)
+    assert str(raised.value) == "head_bits: 2; weights have 4 or 8 bits."
+    with pytest.raises(InvalidModelError) as missing:
+        llm.export(None, config=CONFIGS["llama"], context=32, chunk=8, tokenizer="absent/tokenizer.json")
+    assert str(missing.value) == "'absent/tokenizer.json' does not exist: there is no folder 'absent'."

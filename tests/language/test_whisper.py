@@ -235,6 +235,8 @@ def test_wrong_options_and_models_are_refused(exported: speech.Exported, tmp_pat
         match=r"^chunk: 50 tokens; a run takes 1 to 40, the positions of the cache\. Give chunk=40 or less\.$",
     ):
         speech.export(None, config=CONFIG, chunk=50)
+    with pytest.raises(InvalidOptionError, match=r"^context: 0 positions; this model has 1 to 40\.$"):
+        speech.export(None, config=CONFIG, context=0)
     for sounds, message in (
         ([], "calibration: it has no sound; give a few with speech."),
         *(

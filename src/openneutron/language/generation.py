@@ -30,8 +30,9 @@ def identity(path: Path) -> int:
 
     Raises InvalidModelError if the file is not a tokenizer.json.
     """
+    text = content(existing(str(path)))
     try:
-        document = json.loads(content(existing(str(path))))
+        document = json.loads(text)
         added = [(each["id"], each["content"]) for each in document.get("added_tokens", ())]
         parts = json.dumps([document["model"], sorted(added)], sort_keys=True)
     except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -76,6 +76,15 @@ class Plan:
     job_rows: int = 256
 
 
+def check_chunk(chunk: int, context: int) -> None:
+    """Raise InvalidOptionError where a run can't take up to ``chunk`` tokens of a cache with ``context`` positions. A
+    cache without a position is left to the check of the model."""
+    if context > 0 and not 1 <= chunk <= context:
+        raise InvalidOptionError(
+            f"chunk: {chunk} tokens; a run takes 1 to {context}, the positions of the cache. Give chunk={context} or less."
+        )
+
+
 def never(_matrix: Matrix, _block: int, _most: int, _is_last: bool) -> Share:
     """Return the share that leaves a matrix to the CPU. As ``Plan.share`` it leaves all matrices to the CPU."""
     return ALONE

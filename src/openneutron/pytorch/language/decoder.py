@@ -16,6 +16,7 @@ import torch
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.language.decoder import Cross, Decoder, Floats, Layer, Matrix, Norm, Place, Rotary
 from openneutron.language.quantization import (
+    BITS,
     Doubles,
     GroupedWeights,
     check_weights,
@@ -51,6 +52,11 @@ class Form:
     bits: int
     group: int
     head_bits: int
+
+    def __post_init__(self) -> None:
+        for name in ("bits", "head_bits"):
+            if getattr(self, name) not in BITS:
+                raise InvalidOptionError(f"{name}: {getattr(self, name)}; weights have 4 or 8 bits.")
 
 
 def decoder_of(
