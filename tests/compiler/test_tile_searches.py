@@ -123,6 +123,11 @@ def test_segments_of_one_structure_are_evaluated_once(monkeypatch: pytest.Monkey
             own = chosen.tiled()
             found = chosen.cycles, chosen.moving_cycles, chosen.peak_bytes
             assert found == (*own.cycles(), own.peak_bytes)
+            # The first iteration computes the halos, so that no iterations come in front of the stripes.
+            streamed, height = own.streamed, chosen.height
+            stripes = -(-streamed.calls[streamed.pace].rows // height)
+            transfers = (streamed.loads > 0) + (streamed.stores > 0)
+            assert len(own.done[streamed.pace]) == stripes + transfers
     alike, different = counts
     assert 2 * alike < different
 
