@@ -13,14 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
 from openneutron.device import pte
-from openneutron.device.simulator import Simulator
+from openneutron.device.simulator import Closing, Simulator
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.isa import Microcode, Program
 from openneutron.isa.payload import Format, Payload, parse
@@ -171,7 +169,7 @@ def _numbers(method: pte.Method) -> tuple[int, ...]:
     return tuple(value for value in values if isinstance(value, int)) if constant else ()
 
 
-class LanguageModel:
+class LanguageModel(Closing):
     """A language model that is ready to run on the simulated NPU. Use it in a ``with`` statement, or call ``close``.
 
     ``threads`` is the number of threads that compute a kernel call together; None stands for the value of OPENNEUTRON_THREADS, or 1.
@@ -195,14 +193,6 @@ class LanguageModel:
     def microcode(self) -> Microcode:
         """Return the decoded program."""
         return self._simulator.microcode
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Release the program. A second call does nothing."""

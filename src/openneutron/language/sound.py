@@ -12,15 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
 from openneutron.device import pte
 from openneutron.device.files import content, existing
-from openneutron.device.simulator import Simulator
+from openneutron.device.simulator import Closing, Simulator
 from openneutron.errors import InvalidModelError, InvalidOptionError
 from openneutron.isa import Program
 from openneutron.isa.payload import Format, parse
@@ -143,7 +141,7 @@ class Steps:
         return result
 
 
-class Encoder:
+class Encoder(Closing):
     """The encoder of a ``.pte``, ready to run. Use it in a ``with`` statement. Its input is a spectrogram of ``bands`` by ``frames``.
 
     Raises InvalidModelError if the file has no encoder that is one program between a quantization and a dequantization.
@@ -161,12 +159,8 @@ class Encoder:
         _, self.bands, self.frames = tensor.shape
         self._simulator = Simulator(program, threads=threads)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Release the encoder's program. A second call does nothing."""
         self._simulator.close()
 
     @property

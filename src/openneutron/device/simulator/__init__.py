@@ -23,7 +23,7 @@ from openneutron.errors import DriverError, InvalidOptionError, MissingToolError
 from openneutron.isa import Microcode, Program, Record, base, base_text, decode
 from openneutron.isa.rows import ALIGNMENT
 
-__all__ = ["THREADS", "CallTime", "Moment", "ProfileEvent", "Simulator", "Trace", "shared_by"]
+__all__ = ["THREADS", "CallTime", "Closing", "Moment", "ProfileEvent", "Simulator", "Trace", "shared_by"]
 
 
 KERNEL_CAUSE_MASK = 0xFFFF
@@ -250,7 +250,23 @@ class Moment:
 Trace = Callable[[Moment], None]
 
 
-class Simulator:
+class Closing:
+    """The base of objects that a ``with`` statement closes at its end."""
+
+    def close(self) -> None:
+        """Release all that the object holds. A second call does nothing."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Simulator(Closing):
     """A program that is prepared to run on the host. Use it in a ``with`` statement, or call ``close``.
 
     A program with state keeps the state from run to run, until ``reset``. Two simulators of one program have separate
@@ -293,14 +309,6 @@ class Simulator:
         self._thread_scratch = _aligned(size * (threads - 1))
         scratch = self._thread_scratch.ctypes.data
         require("threads", self._driver.neutron_host_threads_set(self._handle, threads, scratch, size))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __del__(self) -> None:
         self.close()
