@@ -135,6 +135,16 @@ def test_indices_are_compared_and_are_no_signal() -> None:
     assert not compared([values, places], [values, places + 1]).identical
 
 
+def test_fillers_are_no_signal() -> None:
+    """Masked scores are infinite, or the lowest number of their type."""
+    values = np.array([3.0, -np.inf, np.finfo(np.float32).min, np.nan, 4.0], np.float32)
+    record = compared([values], [np.where(np.abs(values) < 9, values + 1, values)])
+    assert (record.identical, record.signal, record.noise) == (False, 25.0, 2.0)
+    assert compared([values], [values]).identical and compared([values], [values]).noise == 0
+    lost = compared([values], [np.full(5, np.inf, np.float32)])
+    assert np.isfinite(lost.noise) and lost.noise > 1e70
+
+
 def test_pairs_of_sides_without_a_ratio_name_the_reason() -> None:
     sides = ("float", "int8")
     assert sqnr_text(PairResult(sides, None, 3, None), samples=3) == "no difference"

@@ -127,6 +127,14 @@ def found(outputs: Sequence[np.ndarray]) -> int | None:
     return None if values is None else int(values.argmax())
 
 
+LARGEST_SIGNAL = 1e30
+"""Larger values, infinities and NaN are fillers, such as those of masks. They carry no signal, and are no noise. The
+ranges of a quantization leave them out too (pytorch/quantizer/observers.py)."""
+
+INFINITE = float(np.finfo(np.float32).max)
+"""The value that stands for infinity where the other side has a value."""
+
+
 def compared(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) -> PairRecord:
     """Return the comparison of two sides' outputs. Sums are computed in float64. Outputs of different shapes are not
     identical. They are left out of the sums, and so are indices and booleans, whose differences are no noise."""
@@ -136,9 +144,11 @@ def compared(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) -> PairR
         identical = identical and one.shape == other.shape and bool(np.array_equal(one, other, equal_nan=_has_nan(one)))
         if one.shape != other.shape or "f" not in (one.dtype.kind, other.dtype.kind):
             continue
-        wide = one.astype(np.float64)
+        known = np.abs(one.astype(np.float64)) <= LARGEST_SIGNAL
+        wide = np.where(known, one.astype(np.float64), 0.0)
+        found = np.nan_to_num(np.where(known, other.astype(np.float64), 0.0), posinf=INFINITE, neginf=-INFINITE)
         signal += float(np.square(wide).sum())
-        noise += float(np.square(wide - other.astype(np.float64)).sum())
+        noise += float(np.square(found - wide).sum())
     return PairRecord(identical, signal, noise)
 
 
