@@ -11,7 +11,7 @@ import pytest
 onnx = pytest.importorskip("onnx", reason="the extra [onnx] is not installed")
 
 import torch  # noqa: E402
-from onnx import helper  # noqa: E402
+from onnx import helper, numpy_helper  # noqa: E402
 from onnx.reference import ReferenceEvaluator  # noqa: E402
 
 import openneutron.pytorch  # noqa: E402, F401
@@ -142,6 +142,27 @@ def test_an_operator(case: tuple[str, dict[str, Any], list[tuple[int, ...]], lis
     # A graph needs an input, also where an operator of constants does not read it.
     given = data or {"unused": random(1, seed=1)}
     both(model([node], {name: value.shape for name, value in given.items()}, outputs, fixed, OPSET), given)
+
+
+@pytest.mark.parametrize("scale", [np.float32(0.5), np.array([0.5, 2, 1], np.float32)])
+def test_weights_of_floats_of_8_bits(scale: Any) -> None:
+    weights = numpy_helper.to_array(helper.make_tensor("w", onnx.TensorProto.FLOAT8E4M3FN, [4, 3], random(12)))
+    nodes = [
+        helper.make_node("DequantizeLinear", ["w", "s"], ["real"], axis=1),
+        helper.make_node("MatMul", ["x", "real"], ["y"]),
+    ]
+    both(model(nodes, {"x": [2, 4]}, ["y"], {"w": weights, "s": scale}), {"x": random(2, 4)})
+
+
+def test_activations_of_floats_of_8_bits_are_refused() -> None:
+    zero = numpy_helper.to_array(helper.make_tensor("z", onnx.TensorProto.FLOAT8E4M3FN, [], [0.0]))
+    node = helper.make_node("QuantizeLinear", ["x", "s", "z"], ["y"], "first")
+    with pytest.raises(InvalidModelError) as caught:
+        module_of(model([node], {"x": [1, 4]}, ["y"], {"s": np.float32(0.5), "z": zero}), "net.onnx")
+    assert str(caught.value) == (
+        "'net.onnx': node 'first' (QuantizeLinear) quantizes with floats of 8 or 4 bits, which the NPU does not have. Quantize to int8, or "
+        "compile the float model."
+    )
 
 
 LINEAR = {"coefficients": [0.5, -1.0, 0.25, 2.0, 0.1, -0.3], "intercepts": [0.1, -0.2]}

@@ -51,10 +51,10 @@ _ARRAYS = {
 
 
 def array_of(tensor: onnx.TensorProto) -> np.ndarray[Any, Any]:
-    """Return a tensor's values in a type that the importer supports: float16, bfloat16 and float64 become float32,
-    uint32 and uint64 become int64, and int4 and uint4 become int8 and uint8. Other types stay."""
+    """Return a tensor's values in a type that the importer supports: floats of other sizes become float32, uint32 and
+    uint64 become int64, and int4 and uint4 become int8 and uint8. Other types stay."""
     array = numpy_helper.to_array(tensor)
-    if array.dtype.name == "bfloat16":
+    if array.dtype.name.startswith(("bfloat16", "float8", "float4")):
         return array.astype(np.float32)
     if array.dtype.name in ("int4", "uint4"):
         return array.astype(np.int8 if array.dtype.name == "int4" else np.uint8)

@@ -48,6 +48,10 @@ def _parameters(scale: Any, zero: Any, what: str) -> tuple[np.ndarray[Any, Any],
         return scales, points.astype(np.int64) - UNSIGNED, torch.int8
     if kind == "uint16":
         return scales, points.astype(np.int64) - UNSIGNED * 256, torch.int16
+    if kind.startswith("float"):
+        raise Refused(
+            f"{what} with floats of 8 or 4 bits, which the NPU does not have. Quantize to int8, or compile the float model"
+        )
     if kind not in ("int8", "int16", "int32"):
         raise Refused(f"{what} values of the type {kind}")
     return scales, points.astype(np.int64), getattr(torch, kind)
@@ -74,6 +78,8 @@ def dequantize(node: NodeView, x: Any, scale: Any, zero: Any, name: str = "x") -
         return x  # a dynamic quantization, which is read as the values that it quantizes
     if node.get("block_size", 0):
         return _of_blocks(node, x, scale, zero, name)
+    if not isinstance(x, Tensor) and x.dtype.kind == "f":
+        return node.constant(f"{name}_real", x * _along(node, x, scale))
     x = _signed(node, x, name)
     if zero is None:
         zero = np.zeros(np.asarray(scale).shape, {torch.int32: np.int32, torch.int16: np.int16}.get(x.dtype, np.int8))
@@ -85,6 +91,16 @@ def dequantize(node: NodeView, x: Any, scale: Any, zero: Any, name: str = "x") -
     return _q.dequantize_per_channel(
         x, node.constant(f"{name}_scale", scales), node.constant(f"{name}_zero", points), axis, low, high, kind
     )
+
+
+def _along(node: NodeView, x: np.ndarray[Any, Any], scale: Any) -> np.ndarray[Any, Any]:
+    """Return the scales of constants of floats of 8 bits in a shape that fits the constants."""
+    if isinstance(scale, Tensor):
+        raise Refused("dequantizes with a scale that is computed from data")
+    scales, shape = np.asarray(scale, np.float32), [1] * x.ndim
+    if scales.size > 1:
+        shape[_axis(node, torch.from_numpy(x), scales)] = -1
+    return scales.reshape(shape)
 
 
 def _signed(node: NodeView, x: Any, name: str) -> Tensor:
