@@ -144,6 +144,26 @@ def test_an_operator(case: tuple[str, dict[str, Any], list[tuple[int, ...]], lis
     both(model([node], {name: value.shape for name, value in given.items()}, outputs, fixed, OPSET), given)
 
 
+@pytest.mark.parametrize(("rows", "is_plain"), [(6, True), (5, False)])
+def test_indices_that_may_be_negative_are_read_without_it(rows: int, is_plain: bool) -> None:
+    """tf2onnx writes these nodes for tf.gather. Added to 5 rows, 6 would be another index."""
+    nodes = [
+        helper.make_node("Add", ["x", "rows"], ["more"]),
+        helper.make_node("Less", ["x", "zero"], ["below"]),
+        helper.make_node("Not", ["below"], ["above"]),
+        *(helper.make_node("Cast", [name], [f"{name}_1"], to=onnx.TensorProto.INT64) for name in ("below", "above")),
+        helper.make_node("Mul", ["x", "above_1"], ["a"]),
+        helper.make_node("Mul", ["below_1", "more"], ["b"]),
+        helper.make_node("Add", ["a", "b"] if is_plain else ["a", "rows"], ["index"]),
+        helper.make_node("Gather", ["table", "index"], ["y"]),
+    ]
+    constants = {"rows": np.array(rows), "zero": np.array(0), "table": random(12, 3)[: rows if is_plain else 12]}
+    made = model(nodes, {"x": [1, 4]}, ["y"], constants, kind=onnx.TensorProto.INT64)
+    both(made, {"x": np.array([[0, 3, 1, 5]])})
+    module, _ = module_of(made, "net.onnx")
+    assert (len(list(module.children())) == 1) == is_plain
+
+
 @pytest.mark.parametrize("scale", [np.float32(0.5), np.array([0.5, 2, 1], np.float32)])
 def test_weights_of_floats_of_8_bits(scale: Any) -> None:
     weights = numpy_helper.to_array(helper.make_tensor("w", onnx.TensorProto.FLOAT8E4M3FN, [4, 3], random(12)))

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from openneutron.errors import InvalidModelError
-from openneutron.pytorch.onnx.idioms import idiom_of
+from openneutron.pytorch.onnx.idioms import idiom_of, plain_indices
 from openneutron.pytorch.onnx.operators import OPERATORS, NodeView, Refused
 from openneutron.pytorch.onnx.operators.elementwise import TYPES
 from openneutron.pytorch.onnx.operators.table import OWN, Converter, cast
@@ -337,6 +337,8 @@ class Importer:
             if len(inputs) == 1:
                 self._alias(outputs[0], inputs[0])
                 return
+        if node.operator == "Gather" and inputs[1] in self.shapes:
+            inputs = inputs[0], plain_indices(self, inputs[1], self._extents(inputs[0])[node.get("axis", 0)])
         if (idiom := idiom_of(self, node, inputs)) is not None:
             node = replace(node, operator=idiom.operator, attributes=idiom.attributes)
             row, inputs = OPERATORS[OWN, idiom.operator], idiom.inputs

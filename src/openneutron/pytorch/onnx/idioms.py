@@ -522,3 +522,38 @@ def _power_of_floats(node: NodeView, x: Tensor) -> Values:
 @converts("NormOfFloats", domain=OWN)
 def _norm_of_floats(node: NodeView, x: Tensor) -> Values:
     return torch.sqrt(torch.sum(x * x, node.get("axes"), bool(node.get("keepdims"))))
+
+
+_POINTWISE = ("Add", "Sub", "Mul", "Cast", "Less", "GreaterOrEqual", "Not", "Where", "Identity")
+
+MOST_INDICES = 1 << 17
+"""The most rows of a table for which indices are followed. A vocabulary has up to 256,000 rows, and most have fewer."""
+
+
+def plain_indices(importer: Importer, name: str, rows: int) -> str:
+    """Return the value whose elements are the indices ``name`` wherever they are from 0 to ``rows`` - 1, or ``name`` itself.
+
+    tf2onnx adds the number of rows to negative indices in nine nodes on integers. Indices that are no constants are not negative here.
+    """
+    steps: dict[tuple[str, ...], Step] = {}
+    sources, waiting = set(), [name]
+    while waiting:
+        value = waiting.pop()
+        step = importer.maker(value)
+        if value in importer.constants:
+            if importer.constants[value].size != 1:
+                return name
+        elif step is None or step.node.operator not in _POINTWISE:
+            sources.add(value)
+        elif step.outputs not in steps:
+            steps[step.outputs] = step
+            waiting += step.inputs
+    if not steps or len(sources) != 1 or rows > MOST_INDICES:
+        return name
+    (source,) = sources
+    held, made = importer.shapes[source], importer.shapes[name]
+    if held.shape != made.shape or held.dtype not in (torch.int32, torch.int64) or made.dtype != held.dtype:
+        return name
+    every = torch.arange(rows, dtype=held.dtype)
+    found = importer.computed([step for step in importer.steps if step.outputs in steps], {source: every})[name]
+    return source if torch.equal(found, every) else name
