@@ -240,8 +240,8 @@ class Int4Weights:
 
     @classmethod
     def exact(cls, values: NDArray[np.int8], group: int) -> Int4Weights:
-        """Return int8 weights [N, K] from -8 to 7 with decode scales of 1.0, so that no decoded weight is rounded. K is padded with zeros
-        to whole groups."""
+        """Return 4-bit weights that the NPU decodes to exactly ``values``: int8 [N, K], each from -8 to 7. All decode
+        scales are 1.0 and all decode biases 0. K is padded with zeros to whole groups."""
         n, k = values.shape
         codes = np.pad(values, ((0, 0), (0, padded_k(k, group) - k)))
         sizes = n, codes.shape[1] // group

@@ -387,7 +387,8 @@ class _Run:
         )
 
     def _memory(self, word: int) -> Memory:
-        """Return the memory of a base. It has no bytes if the program has no such memory."""
+        """Return the memory that ``word``, a base in the microcode, names. If the program has no such memory, return
+        one of 0 bytes, so that each access is outside of it."""
         memory = self.memories.get(word)
         if memory is None:
             memory = self.memories[word] = _memory_of(word, 0)

@@ -586,10 +586,13 @@ _OPERANDS = {
 def split_weights(graph: Graph) -> Graph:
     """Return the graph with symmetric weights only: weights with a zero point are split into sets of int8 weights.
 
-    A weight minus its zero point is between -255 and 255. This difference is the sum of one to three int8 numbers (three for 255),
-    so the weights are the sum of that many sets. The pass concatenates the sets along the input channels, and repeats the input's
-    channels once for each set. The sum of the products stays the same modulo 2^32 in any order. A filter of a depthwise
-    convolution has a single input channel, so there the pass repeats the rows of the input and of the kernel instead.
+    A weight minus its zero point is between -255 and 255. This difference is the sum of one to three int8 numbers
+    (three for 255), so the weights are the sum of that many sets. The pass concatenates the sets along the input
+    channels, and the input's channels occur once for each set. Products are added modulo 2^32, so that the new order
+    of the sum changes no result.
+
+    A filter of a depthwise convolution has a single input channel. There each row of the input occurs once for each
+    set, and the kernel has the rows of the sets in turn: row 0 of each set, row 1 of each set, and so on.
     """
     nodes: list[Node] = []
     tensors: list[Tensor] = []

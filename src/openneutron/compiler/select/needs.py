@@ -558,7 +558,8 @@ def in_place(storages: Storages, calls: Sequence[KernelCall], chained: bool = Fa
 
 
 def columns_of(view: View, span: Span) -> View:
-    """Return the view of the columns in ``span``."""
+    """Return the part of the view that has only the columns in ``span``. The columns are axis 2 of [batches, rows,
+    columns, channels]."""
     batches, rows, _, channels = view.extents
     extents = (batches, rows, span[1] - span[0], channels)
     return replace(view, extents=extents, offset=view.offset + span[0] * view.pitches[2])

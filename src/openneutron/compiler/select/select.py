@@ -80,10 +80,11 @@ def select_node(graph: Graph, node: Node) -> list[KernelCall]:
 
 
 def calls_of_nodes(legal: Graph, known: Mapping[str, list[KernelCall]] = MappingProxyType({})) -> Selection:
-    """Return the storages of a legalized graph, and its kernel calls in execution order, with the copies of outputs
-    and states.
+    """Return the storages of a legalized graph, and its kernel calls in execution order.
 
-    ``known`` has the calls of those nodes whose calls are selected already, by the node's name.
+    These include calls that copy: a graph output that would share the storage of an input, a state, a constant or an
+    earlier output (``share``), and at the end the new values of states (``updates``). ``known`` maps the names of
+    nodes to their calls, where they are selected already. For other nodes ``select_node`` is called.
     """
     storages, copies = share(legal)
     calls: list[KernelCall] = []

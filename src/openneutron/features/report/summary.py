@@ -505,7 +505,8 @@ def _without_work(call: dict[str, Any]) -> dict[str, Any]:
 
 
 def of_compiled_file(compiled: CompiledFile, file: str | None = None, file_bytes: int | None = None) -> Summary:
-    """Return the summary of a compiled ``.tflite``."""
+    """Return the summary of a compiled ``.tflite``. ``file`` is the path of the written file, None if nothing was
+    written. ``file_bytes`` is the size of the compiled file, None if it is not known."""
     graph = compiled.graph
     delegated = [
         (index, Delegated(operator_title(graph.nodes[index]), graph.nodes[index].name, number, node.op not in VIEWS))

@@ -44,7 +44,11 @@ Q4_0_GROUP = 32
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GgufTensors:
-    """The tensors of a GGUF file, by the names of transformers."""
+    """The tensors of a GGUF file.
+
+    ``found`` maps the parameter names of the package transformers (``model.norm.weight``) to the tensors that the
+    package gguf reads. A tensor that has no such name keeps its name in the file.
+    """
 
     found: Mapping[str, Any] = field(repr=False)
 
@@ -120,7 +124,13 @@ def _reader(path: Path) -> Any:
 
 
 def _config(path: Path, architecture: str, values: Mapping[str, Any], stored: Mapping[str, Any]) -> Config:
-    """Return the configuration of transformers that a file's keys describe."""
+    """Return the configuration, as the package transformers has it, of the model in a GGUF file.
+
+    ``values`` has the file's metadata by key. ``stored`` has its tensors by their names in the file, from which the
+    vocabulary size, tied embeddings and biases of attention are known. ``path`` is for messages. Raises
+    InvalidModelError for a missing key or token embedding, for an unknown scaling of the rotary embedding, and as
+    ``config_of`` does.
+    """
     from openneutron.pytorch.language.decoder import config_of
 
     def key(name: str, default: Any = None) -> Any:

@@ -391,7 +391,9 @@ class _Made:
     # Masks as functions of booleans
 
     def _is_hiding(self, node: Node, factor: float, scores: Node) -> bool:
-        """Return whether a whole term is a mask: each value is 0 or excludes the score. If so, append its booleans to ``hidden``."""
+        """Return whether a term of the scores, computed by ``node``, is nothing but a mask: each value is 0, or
+        excludes its score because value * ``factor`` is at most ``MASKED``, and at least one score is excluded. If
+        so, append booleans to ``hidden`` that are True where scores are excluded."""
         known = constant_of(self.module, node)
         if known is not None:
             masks, rest = known.double() * factor <= MASKED, known

@@ -353,8 +353,11 @@ def _sources(cell: Node) -> list[Node]:
 
 
 def _replace(module: GraphModule, chain: Sequence[Node]) -> bool:
-    """Replace the cells of a chain by a layer. Return whether they were replaced: no input may depend on a result of
-    the cells."""
+    """Replace the cells of a chain by one layer over all steps, and return True.
+
+    Change nothing and return False if a step's input depends on a result of these cells, or on an operator after the
+    first cell that changes a tensor in place. Such nodes can't be moved before the layer.
+    """
     order = {node: place for place, node in enumerate(module.graph.nodes)}
     inputs = [cell.args[0] for cell in chain]
     moved = _needed_earlier(inputs, chain, order)
