@@ -32,7 +32,7 @@ import torch
 from onnx import helper, numpy_helper
 
 import openneutron
-from openneutron.options import DelegationOptions
+from openneutron.options import CompileOptions, DelegationOptions
 from tests.onnx_models.quantized import FORMS, OTHERS, OWN, exported, quantized, step_of
 
 Array = np.ndarray[Any, Any]
@@ -149,7 +149,10 @@ def with_values(path: Path, sample: dict[str, Array]) -> _File:
 
 
 def _program(path: Path, inputs: list[torch.Tensor]) -> openneutron.CompiledModel:
-    return openneutron.compile(path, calibration=[tuple(inputs)], delegation=DelegationOptions(must_delegate=False))
+    """Return a file compiled for a chip with memory for the values of all operators at once."""
+    delegation = DelegationOptions(must_delegate=False)
+    options = CompileOptions(target="imx95")
+    return openneutron.compile(path, calibration=[tuple(inputs)], options=options, delegation=delegation)
 
 
 @dataclass(frozen=True, slots=True)
