@@ -17,8 +17,6 @@ from typing import Any, Union, get_args, get_origin
 
 import typer
 
-from openneutron.device.files import nearest
-
 
 def without_conversions(command: Any) -> None:
     """Let the parameters of a command, and of a group's commands, take simple values without a conversion. Other
@@ -76,6 +74,8 @@ def _value(
         choices = [choice.value for choice in read]
         for text in texts:
             if text not in choices:
+                from openneutron.device.files import nearest  # for messages alone
+
                 listed = ", ".join(map(str, choices))
                 raise typer.BadParameter(
                     f"'{text}' is unknown; there are {listed}.{nearest(text, choices)}", ctx=context, param=item
