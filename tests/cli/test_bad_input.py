@@ -105,13 +105,13 @@ def test_a_corrupt_program_in_a_file(openneutron: Command, refused: Refused, fol
 
 
 def test_options_that_do_not_go_with_a_tflite(refused: Refused) -> None:
-    for option, value, kind in (
-        ("--calibration", "somewhere", "float"),
-        ("--weights", "w.pt", "PyTorch"),
-        ("--io-dtype", "int8", "float"),
+    for option, value, kind, fact in (
+        ("--calibration", "somewhere", "float", "quantized and has its own types"),
+        ("--weights", "w.pt", "PyTorch", "a .tflite"),
+        ("--io-dtype", "int8", "float", "quantized and has its own types"),
     ):
         assert refused("compile", "mixed.tflite", option, value) == (
-            f"{option}: it is for {kind} models; 'mixed.tflite' is quantized and has its own types. Leave it out."
+            f"{option}: it is for {kind} models; 'mixed.tflite' is {fact}. Leave it out."
         )
 
 
