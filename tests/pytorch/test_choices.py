@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from openneutron.api.pytorch import CompiledModel, analyse
-from openneutron.errors import InvalidModelError
+from openneutron.errors import DriverError
 from openneutron.options import CompileOptions, QuantizationOptions
 from tests.pytorch.small_models import assert_same_as_litert, outputs_of, without_lines
 
@@ -170,7 +170,7 @@ def test_an_index_that_names_nothing_ends_the_run(index: int) -> None:
     program, _ = _compiled(lambda m, i: m.linear(m.words(i)), (words,))
     given = words()
     given[1, 3] = index
-    with pytest.raises(InvalidModelError, match="an index that was given or computed is outside the tensor"):
+    with pytest.raises(DriverError, match="an index that was given or computed is outside the tensor"):
         program.run(given)
 
 
