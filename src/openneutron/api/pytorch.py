@@ -755,6 +755,10 @@ def _made(asked: Unquantized, specs: list[CompileSpec]) -> _Made:
             from openneutron.pytorch.partition.xnnpack import with_xnnpack
 
             edge, found = with_xnnpack(edge, found)
+        if found.on_cpu:
+            from openneutron.pytorch.partition.memory_order import with_contiguous_operands
+
+            edge = with_contiguous_operands(edge)
     with suppressed(), in_words(name, "write", program.graph), step("Writing"):
         if edge.exported_program().graph_signature.buffers_to_mutate:
             keep_state(edge.exported_program())

@@ -233,8 +233,11 @@ def _executorch(subject: str, step: str, suggestion: str) -> Iterator[None]:
 
 
 def _words(error: RuntimeError, log: str) -> str:
-    """Return the first line of the exception, and in parentheses the first line of the log without its place in the source."""
-    lines = [re.sub(r"^.*?\[\w+\.(?:cpp|h):\d+\]\s*", "", line) for line in log.splitlines()]
-    first = next((line for line in lines if line.strip()), "")
+    """Return the first line of the exception, and in parentheses the first line that ExecuTorch logged, without its place in the source.
+
+    Libraries under ExecuTorch write to the same log. Their lines state no place.
+    """
+    found = re.search(r"^.*?\[\w+\.(?:cpp|h):\d+\]\s*(\S.*)$", log, re.MULTILINE)
+    first = found[1] if found else next((line for line in log.splitlines() if line.strip()), "")
     head = str(error).splitlines()[0].rstrip(".") if str(error) else "no reason given"
     return f"{head} ({first.rstrip('.')})." if first else f"{head}."
