@@ -99,6 +99,11 @@ def test_files_that_are_not_compiled(tflite: Path, tmp_path: Path) -> None:
     )
     assert refused(absent) == f"'{absent}' does not exist."
     assert refused(tmp_path) == f"'{tmp_path}' is a folder; a file is needed here."
+    with pytest.raises(InvalidModelError) as caught:
+        openneutron.load(tflite.read_bytes())  # type: ignore[arg-type]
+    assert str(caught.value) == (
+        "load: the path of a compiled file is needed; bytes is no path. Write bytes to a file first."
+    )
 
 
 def test_a_damaged_compiled_file(tflite: Path, tmp_path: Path) -> None:

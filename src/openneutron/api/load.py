@@ -170,7 +170,7 @@ def load(file: str | os.PathLike[str]) -> LoadedFile:
         The file, with ``run``, ``summary()``, ``report`` and ``profile()``.
 
     Raises:
-        InvalidModelError: The file does not exist or is not compiled.
+        InvalidModelError: The file does not exist or is not compiled, or ``file`` is no path.
         InvalidProgramError: The file is damaged, or another compiler made its program.
 
     >>> import openneutron
@@ -180,6 +180,10 @@ def load(file: str | os.PathLike[str]) -> LoadedFile:
         ...
     openneutron.errors.InvalidModelError: 'no_such_file.pte' does not exist.
     """
+    if not isinstance(file, (str, os.PathLike)):
+        raise InvalidModelError(
+            f"load: the path of a compiled file is needed; {type(file).__name__} is no path. Write bytes to a file first."
+        )
     path = existing(os.fspath(file))
     data = content(path)
     form = of_content(path)
