@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -51,6 +52,29 @@ def test_outputs_are_those_of_the_bindings() -> None:
             assert found is not None
             for ours, theirs in zip(found, wanted, strict=True):
                 np.testing.assert_array_equal(ours, theirs.numpy())
+
+
+class Quantizing(nn.Module):
+    """The quantization of one of two inputs."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        quantize = torch.ops.quantized_decomposed.quantize_per_tensor.default
+        return x + 1, quantize(y, 0.1, 0, -128, 127, torch.int8)
+
+
+def test_nan_in_a_quantized_input_is_a_warning() -> None:
+    x = np.ones((1, 3), np.float32)
+    nan = np.full_like(x, np.nan)
+    loaded = method_module.opened(on_cpu(Quantizing(), torch.ones(1, 3), torch.ones(1, 3)), "q.pte")
+    assert loaded is not None
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        assert loaded.run([nan, x]) is not None
+        assert not said
+        assert loaded.run([x, nan]) is not None
+    assert [str(item.message) for item in said] == [
+        "'q.pte': input 1 has NaN, for which int8 has no value; the results mean nothing. Repair the input."
+    ]
 
 
 def test_delegates_run_on_the_simulated_npu() -> None:

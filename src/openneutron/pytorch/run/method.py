@@ -20,6 +20,7 @@ from ctypes import POINTER, byref, c_char_p, c_int32, c_size_t, c_uint8, c_uint3
 import numpy as np
 
 from openneutron.device import pte
+from openneutron.errors import warn
 from openneutron.pytorch.run.delegate import load_runtime
 
 METHOD = "forward"
@@ -28,6 +29,7 @@ MOST_AXES = 16
 
 NUMPY = {number: np.dtype(name) for number, name in pte.SCALAR_TYPES.items()}
 EMBEDDING = "aten::embedding.out"
+QUANTIZE = "quantized_decomposed::quantize_per_tensor"
 
 
 class _Output(ctypes.Structure):
@@ -48,10 +50,12 @@ class LoadedMethod:
     indices of embeddings: the number of entries of the smallest embedding. It has None for any other input.
     """
 
-    def __init__(self, library: ctypes.CDLL, handle: int, data: bytes, described: pte.Method) -> None:
+    def __init__(self, library: ctypes.CDLL, handle: int, data: bytes, described: pte.Method, name: str) -> None:
         self._library, self._handle = library, c_void_p(handle)
         self.tensors = [described.tensor(place) for place in described.inputs]
         self.table_sizes = _table_sizes(described)
+        self._name = name
+        self._quantized = _quantized(described)
         # The runtime reads the bytes until the method is closed.
         self._close = weakref.finalize(self, lambda _data: library.neutronMethodClose(c_void_p(handle)), data)
 
@@ -61,6 +65,9 @@ class LoadedMethod:
         The result is None where the run fails, or where NumPy has no type for an output.
         """
         kept = []
+        for place in self._quantized:
+            if np.isnan(inputs[place]).any():
+                warn_of_nan(self._name, place)
         with _without_stderr():
             for index, (value, tensor) in enumerate(zip(inputs, self.tensors, strict=True)):
                 stored = np.ascontiguousarray(value.transpose(tensor.order))
@@ -98,7 +105,7 @@ def opened(data: bytes, name: str) -> LoadedMethod | None:
     handle = c_void_p()
     with _without_stderr():
         status = library.neutronMethodOpen(data, len(data), METHOD.encode(), byref(handle))
-    return None if status or handle.value is None else LoadedMethod(library, handle.value, data, described)
+    return None if status or handle.value is None else LoadedMethod(library, handle.value, data, described, name)
 
 
 def _declare(library: ctypes.CDLL) -> None:
@@ -128,6 +135,18 @@ def _table_sizes(method: pte.Method) -> list[int | None]:
             entries, indices = method.tensor(call.arguments[0]).shape[0], call.arguments[1]
             found[indices] = min(found.get(indices, entries), entries)
     return [found.get(place) for place in method.inputs]
+
+
+def _quantized(method: pte.Method) -> list[int]:
+    """Return the places of the inputs that an operator of the method quantizes."""
+    calls = [call for call in method.instructions if isinstance(call, pte.KernelCall)]
+    read = {call.arguments[0] for call in calls if call.operator == f"{QUANTIZE}.out"}
+    return [place for place, index in enumerate(method.inputs) if index in read]
+
+
+def warn_of_nan(name: str, place: int) -> None:
+    """Warn that an input that is quantized has NaN."""
+    warn(f"'{name}': input {place} has NaN, for which int8 has no value; the results mean nothing. Repair the input.")
 
 
 class _Quiet:

@@ -23,8 +23,9 @@ from executorch.exir.tensor import enum_to_scalar_map
 from executorch.runtime import Runtime
 
 from openneutron.device.simulator import require
-from openneutron.errors import InvalidModelError, InvalidOptionError, OpenNeutronError, warn
+from openneutron.errors import InvalidModelError, InvalidOptionError, OpenNeutronError
 from openneutron.pytorch.run import delegate
+from openneutron.pytorch.run.method import QUANTIZE, warn_of_nan
 
 METHOD = "forward"
 
@@ -33,7 +34,6 @@ _NUMBERS = ("int_val", "double_val", "bool_val")
 
 RECOMPILE = "Compile the model again, for the backends that are here."
 OTHER_RUNTIME = "Replace the operator in the model, or run the file where such a kernel is linked."
-QUANTIZE = "quantized_decomposed::quantize_per_tensor"
 RUN_FAILED = re.compile(r"NeutronBackend: the run failed with 0x([0-9a-f]+)")
 """The delegate's line about an error of the driver in a run (runtime/delegate/neutron_backend.cpp)."""
 ON_CPU = "Change the operator that it refuses; `openneutron explain` lists those that stay on the CPU."
@@ -171,9 +171,7 @@ class Runner:
                 f"'{self._name}': input {place} is {is_what}; it takes {dtype} {most}{list(shape)}."
             )
         if place in self._quantized and bool(item.isnan().any()):
-            warn(
-                f"'{self._name}': input {place} has NaN, for which int8 has no value; the results mean nothing. Repair the input."
-            )
+            warn_of_nan(self._name, place)
         if tuple(wanted.dim_order) == (0, 2, 3, 1):
             return item.contiguous(memory_format=torch.channels_last)
         return item.contiguous()
